@@ -83,3 +83,7 @@ class InternalError(EnceladusError):
 
     def __init__(self, message: str):
         super().__init__(f"{message}\nThis is a bug in Enceladus, not in your kernel: please report it.")
+
+
+class EnceladusWarning(UserWarning):
+    """Something in a kernel or its use that works but is probably not what was wanted."""

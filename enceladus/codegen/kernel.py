@@ -77,6 +77,8 @@ class CompiledKernel:
     threadgroup_bytes: int
     ir: str
     key: str = ""
+    #: elements of the largest tile; a grid axis times this must stay within 2^31 (else: the wide variant)
+    largest_tile: int = 1
     #: (stored, loaded) array parameter names where a load follows a store in program order: passing
     #: one array for both is refused at the launch.
     hazards: list[tuple[str, str]] = field(default_factory=list)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from enceladus.errors import InternalError, Location
@@ -94,20 +95,25 @@ class Op:
 
     def clone(self, mapping: dict[Value, Value]) -> Op:
         """A copy with operands mapped; the results, and those of nested blocks, enter ``mapping``."""
-        copied = {}
+        op = object.__new__(type(self))
         for name in self.operand_fields:
             value = getattr(self, name)
-            copied[name] = None if value is None else mapping.get(value, value)
-        for name in self.operand_list_fields:
-            copied[name] = tuple(mapping.get(v, v) for v in getattr(self, name))
+            setattr(op, name, mapping.get(value, value))
         for name in self.attribute_fields:
-            copied[name] = getattr(self, name)
+            setattr(op, name, getattr(self, name))
+        for name in self.operand_list_fields:
+            setattr(op, name, tuple(mapping.get(v, v) for v in getattr(self, name)))
         for name in self.block_fields:
-            copied[name] = getattr(self, name).clone(mapping)
-        op = type(self)(**copied)
+            setattr(op, name, getattr(self, name).clone(mapping))
         op.loc = self.loc
-        op.results = tuple(Value(v.type, op, v.name) for v in self.results)
-        mapping.update(zip(self.results, op.results, strict=True))
+        results = self.results
+        if len(results) == 1:
+            (old,) = results
+            new = mapping[old] = Value(old.type, op, old.name)
+            op.results = (new,)
+        else:
+            op.results = tuple([Value(v.type, op, v.name) for v in results])
+            mapping.update(zip(results, op.results, strict=True))
         return op
 
     def walk(self) -> Iterator[Op]:
@@ -115,6 +121,16 @@ class Op:
         yield self
         for block in self.blocks:
             yield from block.walk()
+
+
+def _required_operands(names: tuple[str, ...]) -> property:
+    """``operands`` for a class whose operands are all required: compile time is spent in this."""
+    if not names:
+        return property(lambda self: ())
+    if len(names) == 1:
+        get_one = attrgetter(names[0])
+        return property(lambda self: (get_one(self),))
+    return property(attrgetter(*names))
 
 
 OpClass = TypeVar("OpClass", bound=type)
@@ -129,11 +145,13 @@ def operation(mnemonic: str, **traits: bool) -> Callable[[OpClass], OpClass]:
 
     def declare(cls: OpClass) -> OpClass:
         cls = dataclass(eq=False, slots=True, repr=False)(cls)
+        optional = False
         groups: dict[str, list[str]] = {"one": [], "many": [], "block": [], "attribute": []}
         for field in fields(cls):
             annotation = str(field.type)
             if annotation in ("Value", "Value | None"):
                 groups["one"].append(field.name)
+                optional |= annotation != "Value"
             elif annotation == "tuple[Value, ...]":
                 groups["many"].append(field.name)
             elif annotation == "Block":
@@ -145,6 +163,12 @@ def operation(mnemonic: str, **traits: bool) -> Callable[[OpClass], OpClass]:
         cls.block_fields = tuple(groups["block"])
         cls.attribute_fields = tuple(groups["attribute"])
         cls.mnemonic = mnemonic
+        if not optional and not groups["many"]:
+            cls.operands = _required_operands(cls.operand_fields)
+        if not groups["block"]:
+            cls.blocks = ()
+        if not groups["attribute"]:
+            cls.attributes = ()
         for trait, setting in traits.items():
             if not hasattr(Op, trait):
                 raise InternalError(f"unknown trait {trait!r} of operation {mnemonic}")
@@ -173,7 +197,9 @@ class Block:
 
     def walk(self) -> Iterator[Op]:
         for op in self.ops:
-            yield from op.walk()
+            yield op
+            for block in op.blocks:
+                yield from block.walk()
 
     @property
     def terminator(self) -> Op:

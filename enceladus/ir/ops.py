@@ -356,6 +356,7 @@ class ArrayLoad(Op):
     offset: Value
     mask: Value | None = None
     other: Value | None = None
+    vector: int = 1  #: consecutive elements a thread moves at once (set by layout assignment)
 
     def result_types(self) -> tuple[TileType, ...]:
         element = self.array.type.element
@@ -371,6 +372,7 @@ class ArrayStore(Op):
     offset: Value
     value: Value
     mask: Value | None = None
+    vector: int = 1  #: consecutive elements a thread moves at once (set by layout assignment)
 
     def result_types(self) -> tuple[TileType, ...]:
         return ()

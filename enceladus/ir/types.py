@@ -186,6 +186,18 @@ class TileType:
             raise TypeError(f"{self} is a tile of pointers")
         return self.element
 
+    @property
+    def scalar(self) -> DType | PointerType:
+        """The element type (Triton's name)."""
+        return self.element
+
+    @property
+    def element_ty(self) -> DType | PointerType:
+        """As in Triton: what a scalar pointer points at, else the element type of the tile."""
+        if isinstance(self.element, PointerType) and not self.shape:
+            return self.element.element
+        return self.element
+
     def with_element(self, element: DType | PointerType) -> TileType:
         return tile_type(element, self.shape)
 

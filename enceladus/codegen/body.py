@@ -1,0 +1,393 @@
+"""Write the body of a kernel from laid-out tile IR.
+
+A walk that takes no decisions: layouts, vector widths, barriers and groups are in the IR. Scalars are the
+same for all threads; a scalar with a Python name, or used twice, becomes a constant, others are written where
+they are used. Register tiles are small arrays that each thread keeps; those that flow into one another
+(a loop's initial, carried and final value, a branch's results) share one array where that is safe.
+"""
+
+from __future__ import annotations
+
+import re
+
+from enceladus.codegen import mathlib
+from enceladus.codegen.expressions import Expressions
+from enceladus.codegen.group import GroupWriter
+from enceladus.codegen.mathlib import Expression, Precedence
+from enceladus.codegen.memory_helpers import MemoryHelpers
+from enceladus.codegen.names import Names
+from enceladus.codegen.tiles import RegisterTiles
+from enceladus.codegen.writer import Writer
+from enceladus.errors import InternalError
+from enceladus.ir import ops
+from enceladus.ir.core import Block, Function, Op, Value
+from enceladus.ir.laid_out import TileGroup
+from enceladus.ir.types import DType, TileType, float32, int64, uint32, uint64
+from enceladus.passes.affine import uses_of
+
+_AXES = "xyz"
+
+
+class BodyWriter:
+    """State of one body: names, scalars seen so far, register tiles, and the writer."""
+
+    def __init__(
+        self,
+        function: Function,
+        expressions: Expressions,
+        inputs: dict[Value, str],
+        outputs: dict[Value, str],
+        marks: dict[Value, str],
+        words: dict[Value, int],
+        scalars_name: str,
+        names: Names,
+        grid_words: int | None = None,
+    ):
+        self.function = function
+        self.expressions = expressions
+        self.inputs, self.outputs, self.marks = inputs, outputs, marks
+        self.words, self.scalars_name, self.grid_words = words, scalars_name, grid_words
+        self.names = names
+        self.writer = Writer(names.is_harmless)
+        self.writer.depth = 1
+        self.uses = uses_of(function.body)
+        self.tiles = RegisterTiles(function, self.uses)
+        self.scalars: dict[Value, Expression] = {}
+        self.slots: dict[int, tuple[str, TileType]] = {}
+        self.memory = MemoryHelpers()
+        self._thread = ""
+        self.preamble: list[str] = []
+
+    # -------------------------------------------------------------------- what groups ask for
+
+    def thread(self) -> str:
+        """The name of this thread's index in its threadgroup."""
+        if not self._thread:
+            self._thread = self.names.unique("tid", outermost=True)
+        return self._thread
+
+    def input_name(self, array: Value) -> str:
+        return self.inputs[array]
+
+    def output_name(self, array: Value) -> str:
+        return self.outputs[array]
+
+    def written_names(self, array: Value) -> list[str]:
+        """The array that marks written elements, where the launch merges with old contents."""
+        return [self.marks[array]] if array in self.marks else []
+
+    def shared_slot(self, slot: int, type: TileType) -> str:
+        """The name of a threadgroup array for tiles of ``type``."""
+        if slot not in self.slots:
+            self.slots[slot] = (self.names.unique("shared", outermost=True), type)
+        return self.slots[slot][0]
+
+    def tile_name(self, value: Value) -> str | None:
+        return self.tiles.name(value)
+
+    def declare_tile(self, value: Value) -> str:
+        """Declare the register tile ``value`` lives in, unless that is done, and return its name."""
+        name = self.tiles.name(value)
+        if name is None:
+            name = self.names.unique(self.tiles.wanted_name(value))
+            self.tiles.set_name(value, name)
+            count = self.tiles.registers(value)
+            size = f"[{count}]" if count > 1 else ""
+            self.writer.line(f"{mathlib.type_name(value.type.dtype)} {name}{size};")
+        return name
+
+    def holds_register_tiles(self, group: TileGroup) -> bool:
+        """Whether the group indexes register tiles, so that its loop must be unrolled."""
+        inner = {v for op in group.body.ops for v in op.results}
+        return bool(group.results) or any(
+            not v.type.is_scalar and not v.type.element.is_ptr() and v not in inner
+            for op in group.body.ops
+            for v in op.operands
+        )
+
+    def scalar(self, value: Value) -> Expression:
+        """The expression of a scalar."""
+        known = self.scalars.get(value)
+        if known is None:
+            if value in self.words:
+                known = self.argument(value)
+            else:
+                raise InternalError(f"scalar {value!r} is used before it is written")
+            self.scalars[value] = known
+        return known
+
+    # ------------------------------------------------------------------------------ scalars
+
+    def argument(self, value: Value) -> Expression:
+        """Unpack a scalar argument at the top of the body."""
+        name = self.names.unique(value.name, outermost=True)
+        dtype = value.type.dtype
+        text = _unpack(self.scalars_name, self.words[value], dtype)
+        self.preamble.append(f"const {mathlib.type_name(dtype)} {name} = {text};")
+        return Expression(name)
+
+    def scalar_op(self, op: Op) -> None:
+        value = op.results[0]
+        expression = self.scalar_expression(op)
+        used = self.uses.get(value, 0)
+        trivial = isinstance(op, ops.Constant) or expression.precedence is Precedence.ATOM
+        if trivial or (used <= 1 and not value.name):
+            self.scalars[value] = expression
+            return
+        self.writer.statement(op.loc)
+        name = self.names.unique(value.name or self.hint(value))
+        self.writer.line(f"const {mathlib.type_name(value.type.dtype)} {name} = {expression.text};")
+        self.scalars[value] = Expression(name)
+
+    def hint(self, value: Value) -> str:
+        """A name for an unnamed scalar: after what it is."""
+        match value.owner:
+            case ops.ProgramId():
+                return "pid"
+            case ops.NumPrograms():
+                return "programs"
+            case ops.Binary() if value.type.dtype.is_int():
+                return "start"
+        return "t"
+
+    def scalar_expression(self, op: Op) -> Expression:
+        match op:
+            case ops.Constant():
+                return mathlib.literal(op.value, op.dtype)
+            case ops.ProgramId():
+                return self.program_id(op.axis, op.dtype)
+            case ops.NumPrograms():
+                return self.num_programs(op.axis, op.dtype)
+            case ops.Hint():
+                return self.scalar(op.value)
+            case ops.IsAligned():
+                self.memory.alignment = True
+                pointer = self.inputs.get(op.array) or self.outputs[op.array]
+                offset = self.scalar(op.offset)
+                address = pointer if offset.text == "0" else f"{pointer} + {offset.inside(Precedence.ADD)}"
+                return Expression(f"enceladus::is_aligned<{op.bytes}>({address})", Precedence.CALL)
+            case ops.ArrayLoad():
+                return self.scalar_load(op)
+        return self.expressions.spell(op, [self.scalar(v) for v in op.operands])
+
+    def program_id(self, axis: int, dtype: DType) -> Expression:
+        if self.grid_words is not None:
+            return Expression(f"{mathlib.type_name(dtype)}(program_{_AXES[axis]})", Precedence.CALL)
+        text = f"{mathlib.type_name(dtype)}(threadgroup_position_in_grid.{_AXES[axis]})"
+        return Expression(text, Precedence.CALL)
+
+    def num_programs(self, axis: int, dtype: DType) -> Expression:
+        if self.grid_words is not None:
+            word = f"{self.scalars_name}[{self.grid_words + axis}]"
+            return Expression(f"{mathlib.type_name(dtype)}({word})", Precedence.CALL)
+        text = f"{mathlib.type_name(dtype)}(threadgroups_per_grid.{_AXES[axis]})"
+        return Expression(text, Precedence.CALL)
+
+    def scalar_load(self, op: ops.ArrayLoad) -> Expression:
+        element = Expression(f"{self.inputs[op.array]}[{self.scalar(op.offset).text}]", Precedence.CALL)
+        if op.mask is None:
+            return element
+        dtype = op.results[0].type.dtype
+        zero = mathlib.literal(0.0 if dtype.is_floating() else 0, dtype)
+        other = zero if op.other is None else self.scalar(op.other)
+        return mathlib.select(dtype)(self.scalar(op.mask), element, other)
+
+    # ------------------------------------------------------------------------------ blocks
+
+    def block(self, block: Block) -> None:
+        for op in block.ops:
+            match op:
+                case TileGroup():
+                    destinations = [self.declare_tile(v) for v in op.results]
+                    with self.names.scope():
+                        GroupWriter(self, op, destinations).write()
+                case ops.For():
+                    self.loop(op)
+                case ops.If():
+                    self.branch(op)
+                case ops.ArrayStore():
+                    self.scalar_store(op)
+                case ops.Barrier():
+                    self.writer.line("threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);")
+                case ops.Yield() | ops.Assume():
+                    pass
+                case _:
+                    self.scalar_op(op)
+
+    def scalar_store(self, op: ops.ArrayStore) -> None:
+        self.writer.statement(op.loc)
+        conditions = [f"{self.thread()} == 0"]
+        if op.mask is not None:
+            conditions.append(self.scalar(op.mask).inside(Precedence.AND))
+        offset = self.scalar(op.offset).text
+        targets = [f"{name}[{offset}] = 1;" for name in self.written_names(op.array)]
+        targets.append(f"{self.outputs[op.array]}[{offset}] = {self.scalar(op.value).text};")
+        condition = " && ".join(conditions)
+        if len(targets) == 1:
+            self.writer.line(f"if ({condition}) {targets[0]}")
+            return
+        self.writer.open(f"if ({condition})")
+        for target in targets:
+            self.writer.line(target)
+        self.writer.close()
+
+    def loop(self, op: ops.For) -> None:
+        out = self.writer
+        induction, *carried = op.body.arguments
+        for value, initial, result in zip(carried, op.initial, op.results, strict=True):
+            if value.type.is_scalar:
+                name = self.names.unique(value.name or "carried")
+                out.line(f"{mathlib.type_name(value.type.dtype)} {name} = {self.scalar(initial).text};")
+                self.scalars[value] = self.scalars[result] = Expression(name)
+            elif not self.tiles.same(value, initial):
+                self.copy_tile(self.declare_tile(value), initial)
+        out.statement(op.loc)
+        lower, upper, step = self.scalar(op.lower), self.scalar(op.upper), self.scalar(op.step)
+        name = self.names.unique(induction.name or "k")
+        self.scalars[induction] = Expression(name)
+        direction = op.step.owner.value if isinstance(op.step.owner, ops.Constant) else None
+        limit = upper.inside(Precedence.ADD)
+        if direction is None:
+            by = step.inside(Precedence.ADD)
+            test = f"{by} > 0 ? {name} < {limit} : {by} < 0 && {name} > {limit}"
+        else:
+            test = f"{name} {'<' if direction > 0 else '>'} {limit}"
+        advance = f"++{name}" if direction == 1 else f"{name} += {step.text}"
+        out.open(f"for ({mathlib.type_name(induction.type.dtype)} {name} = {lower.text}; {test}; {advance})")
+        with self.names.scope():
+            self.block(op.body)
+            self.next_iteration(carried, op.body.terminator.operands)
+        out.close()
+
+    def next_iteration(self, carried: list[Value], finals: tuple[Value, ...]) -> None:
+        """Assign the next carried values, all from the present ones."""
+        scalars, tiles = [], []
+        for value, final in zip(carried, finals, strict=True):
+            if value.type.is_scalar:
+                target, text = self.scalars[value].text, self.scalar(final).text
+                if target != text:
+                    scalars.append((target, text, value.type.dtype))
+            elif not self.tiles.same(value, final):
+                tiles.append((value, final))
+        self.parallel_assign(scalars)
+        sources = {self.tiles.root(final) for _, final in tiles}
+        pending = []
+        for value, final in tiles:
+            name = self.tiles.name(value)
+            assert name is not None
+            if self.tiles.root(value) in sources:  # another value still needs the old contents
+                spare = self.names.unique(f"{name}_next")
+                count = self.tiles.registers(value)
+                size = f"[{count}]" if count > 1 else ""
+                self.writer.line(f"{mathlib.type_name(value.type.dtype)} {spare}{size};")
+                self.copy_tile(spare, final)
+                pending.append((name, spare, count))
+            else:
+                self.copy_tile(name, final)
+        for name, spare, count in pending:
+            self.copy_registers(name, spare, count)
+
+    def parallel_assign(self, assignments: list[tuple[str, str, DType]]) -> None:
+        targets = [target for target, _, _ in assignments]
+        clash = any(
+            re.search(rf"\b{re.escape(target)}\b", text)
+            for k, target in enumerate(targets)
+            for _, text, _ in assignments[k + 1 :]
+        )
+        if clash:
+            fresh = []
+            for target, text, dtype in assignments:
+                name = self.names.unique(f"next_{target}")
+                self.writer.line(f"const {mathlib.type_name(dtype)} {name} = {text};")
+                fresh.append((target, name, dtype))
+            assignments = fresh
+        for target, text, _ in assignments:
+            self.writer.line(f"{target} = {text};")
+
+    def copy_tile(self, name: str, source: Value) -> None:
+        other = self.tiles.name(source)
+        if other is None:
+            raise InternalError(f"register tile {source!r} was never made")
+        self.copy_registers(name, other, self.tiles.registers(source))
+
+    def copy_registers(self, name: str, other: str, count: int) -> None:
+        if count == 1:
+            self.writer.line(f"{name} = {other};")
+            return
+        index = self.names.unique("k")
+        self.writer.line("#pragma unroll")
+        self.writer.line(f"for (int {index} = 0; {index} < {count}; ++{index}) {name}[{index}] = {other}[{index}];")
+
+    def branch(self, op: ops.If) -> None:
+        out = self.writer
+        for result in op.results:
+            if result.type.is_scalar:
+                name = self.names.unique(result.name or "chosen")
+                out.line(f"{mathlib.type_name(result.type.dtype)} {name};")
+                self.scalars[result] = Expression(name)
+            else:
+                self.declare_tile(result)
+        if not any(isinstance(o, TileGroup) for o in op.then_block.ops) or not op.else_block.ops:
+            out.statement(op.loc)
+        out.open(f"if ({self.scalar(op.condition).text})")
+        self.arm(op, op.then_block)
+        if len(op.else_block.ops) > 1 or op.results:
+            out.otherwise()
+            self.arm(op, op.else_block)
+        out.close()
+
+    def arm(self, op: ops.If, block: Block) -> None:
+        with self.names.scope():
+            self.block(block)
+            self.hand_over(op, block)
+
+    def hand_over(self, op: ops.If, block: Block) -> None:
+        """Assign what an arm of a branch yields to the branch's results."""
+        for result, value in zip(op.results, block.terminator.operands, strict=True):
+            if result.type.is_scalar:
+                self.writer.line(f"{self.scalars[result].text} = {self.scalar(value).text};")
+            elif not self.tiles.same(result, value):
+                self.copy_tile(self.declare_tile(result), value)
+
+    # -------------------------------------------------------------------------- whole body
+
+    def text(self) -> str:
+        """The finished body."""
+        self.block(self.function.body)
+        head = Writer(self.names.is_harmless)
+        head.depth = 1
+        for name, type in self.slots.values():
+            head.line(f"threadgroup {mathlib.type_name(type.dtype)} {name}[{type.numel}];")
+        if self._thread:
+            head.line(f"const int {self._thread} = int(thread_index_in_threadgroup);")
+        if self.grid_words is not None:
+            self.write_grid(head)
+        for line in self.preamble:
+            head.line(line)
+        return head.text() + self.writer.text()
+
+    def write_grid(self, head: Writer) -> None:
+        """Program ids from a linear number, for grids larger than MLX's limits."""
+        words = [f"uint({self.scalars_name}[{self.grid_words + axis}])" for axis in range(3)]  # type: ignore[operator]
+        head.line("const ulong program = threadgroup_position_in_grid.x + ulong(threadgroup_position_in_grid.y) * threadgroups_per_grid.x;")
+        head.line(f"if (program >= ulong({words[0]}) * {words[1]} * {words[2]}) return;")
+        head.line(f"const uint program_x = uint(program % {words[0]});")
+        head.line(f"const uint program_y = uint(program / {words[0]} % {words[1]});")
+        head.line(f"const uint program_z = uint(program / (ulong({words[0]}) * {words[1]}));")
+
+    @property
+    def threadgroup_bytes(self) -> int:
+        return sum(type.numel * type.dtype.itemsize for _, type in self.slots.values())
+
+
+def _unpack(scalars: str, word: int, dtype: DType) -> str:
+    """A number from the packed 32-bit words."""
+    low = f"{scalars}[{word}]"
+    if dtype in (int64, uint64):
+        both = f"ulong(uint({scalars}[{word + 1}])) << 32 | uint({low})"
+        return both if dtype is uint64 else f"int64_t({both})"
+    if dtype is float32:
+        return f"as_type<float>({low})"
+    if dtype.is_bool():
+        return f"{low} != 0"
+    return f"uint({low})" if dtype is uint32 else low

@@ -1,0 +1,393 @@
+"""Write a tile group: the loop over a thread's elements.
+
+Three parts per vector of elements: ``before`` (addresses, vector loads, what does not change along the
+vector), ``each`` (the elements one by one), ``after`` (vector stores). With ``vector == 1`` everything is in
+``each`` and there is no inner loop. Expressions are built on demand: a value with a Python name, or used
+twice, becomes a constant of that name; the others are written where they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from enceladus.codegen import mathlib
+from enceladus.codegen.mathlib import Expression, Precedence
+from enceladus.codegen.writer import Writer
+from enceladus.ir import ops
+from enceladus.ir.core import Op, Value
+from enceladus.ir.laid_out import ContinueIf, SharedLoad, SharedStore, TileGroup
+from enceladus.passes.affine import uses_of
+
+if TYPE_CHECKING:
+    from enceladus.codegen.body import BodyWriter
+
+Axes = tuple[int | None, ...]  #: for each dimension of a value: the group's axis it lies along, or None
+_VECTOR, _ELEMENT = 1, 2
+
+
+class GroupWriter:
+    """Writes one :class:`TileGroup` into ``body.writer``."""
+
+    def __init__(self, body: BodyWriter, group: TileGroup, destinations: list[str]):
+        self.body = body
+        self.destinations = destinations
+        self.group = group
+        self.layout = group.layout
+        self.rank = len(group.layout.shape)
+        self.identity: Axes = tuple(range(self.rank))
+        self.uses = uses_of(group.body)
+        self.elementwise = self.needed_per_element()
+        self.memo: dict[tuple[Value, int, Axes], Expression] = {}
+        self.vectors: dict[Value, str] = {}  #: result of a vector load → name of its array
+        self.coordinates: dict[int, str] = {}  #: axis → name, once used
+        self.index = ""  #: name of the linear index, once used
+        out = body.writer
+        self.before, self.each, self.after = out.nested(), out.nested(), out.nested()
+        self.vector = self.layout.vector
+        self.counter = body.names.unique("r") if self.layout.chunks > 1 else ""
+        self.element = body.names.unique("j") if self.vector > 1 else ""
+
+    # ------------------------------------------------------------------------------- frame
+
+    def write(self) -> None:
+        out, layout = self.body.writer, self.layout
+        idle = layout.busy_threads < layout.threads
+        guarded = idle and not self.group.results
+        depth = out.depth + bool(self.counter) + guarded
+        self.before.depth = self.after.depth = depth
+        self.each.depth = depth + bool(self.element)
+        self.guard_stores = idle and not guarded
+        opened = self.operations()
+        for _ in range(opened):
+            self.each.close()
+        if guarded:
+            out.open(f"if ({self.body.thread()} < {layout.busy_threads})")
+        if self.counter:
+            if self.body.holds_register_tiles(self.group) and layout.chunks > 1:
+                out.line("#pragma unroll")
+            out.open(f"for (int {self.counter} = 0; {self.counter} < {layout.chunks}; ++{self.counter})")
+        self.write_index(out, masked=self.guard_stores or (idle and not guarded))
+        out.extend(self.before)
+        if self.each.lines and self.element:
+            out.line("#pragma unroll")
+            out.open(f"for (int {self.element} = 0; {self.element} < {self.vector}; ++{self.element})")
+            out.extend(self.each)
+            out.close()
+        else:
+            out.extend(self.each)
+        out.extend(self.after)
+        if self.counter:
+            out.close()
+        if guarded:
+            out.close()
+
+    def write_index(self, out: Writer, masked: bool) -> None:
+        """Declare the linear index of the first element, and the coordinates that are used."""
+        if not self.index:
+            return
+        layout = self.layout
+        thread = self.body.thread()
+        if masked:
+            thread = f"({thread} & {layout.busy_threads - 1})"
+        text = f"{self.counter} * {layout.threads} + {thread}" if self.counter else thread
+        if self.vector > 1:
+            text = f"({text}) * {self.vector}" if self.counter else f"{text} * {self.vector}"
+        elif thread.startswith("(") and not self.counter:
+            text = thread[1:-1]
+        out.line(f"const int {self.index} = {text};")
+        if self.rank == 1:
+            return
+        shift = 0
+        for position, axis in enumerate(layout.order):
+            size = layout.shape[axis]
+            name = self.coordinates.get(axis)
+            if name is not None:
+                shifted = f"{self.index} >> {shift}" if shift else self.index
+                last = position == self.rank - 1
+                if size == 1:
+                    text = "0"
+                elif last:
+                    text = shifted
+                else:
+                    text = f"({shifted}) & {size - 1}" if shift else f"{shifted} & {size - 1}"
+                out.line(f"const int {name} = {text};")
+            shift += size.bit_length() - 1
+
+    def coordinate(self, axis: int, level: int) -> Expression:
+        """The index along ``axis``; within a vector the fastest one moves."""
+        if self.layout.shape[axis] == 1:
+            return Expression("0")
+        if not self.index:
+            self.index = self.body.names.unique("i")
+        if self.rank == 1:
+            name = self.index
+        else:
+            name = self.coordinates.get(axis, "")
+            if not name:
+                hints = ("row", "col") if self.rank == 2 else tuple(f"i{k}" for k in range(self.rank))
+                name = self.coordinates[axis] = self.body.names.unique(hints[axis])
+        if axis == self.layout.order[0] and self.vector > 1 and level == _ELEMENT:
+            return Expression(f"{name} + {self.element}", Precedence.ADD)
+        return Expression(name)
+
+    def linear_index(self, shape: Sequence[int], level: int) -> Expression:
+        """Row-major index in ``shape``, which is the group's shape or broadcasts to it."""
+        terms: list[Expression] = []
+        stride = 1
+        for axis in reversed(range(len(shape))):
+            if shape[axis] > 1:
+                position = self.coordinate(axis, level)
+                if stride == 1:
+                    terms.append(position)
+                else:
+                    terms.append(Expression(f"{position.inside(Precedence.MUL)} * {stride}", Precedence.MUL))
+            stride *= shape[axis]
+        if not terms:
+            return Expression("0")
+        terms.reverse()
+        text = " + ".join(t.inside(Precedence.ADD) for t in terms)
+        return terms[0] if len(terms) == 1 else Expression(text, Precedence.ADD)
+
+    # -------------------------------------------------------------------------- operations
+
+    def operations(self) -> int:
+        """Write every operation with an effect; returns how many blocks were opened around elements."""
+        opened = 0
+        for op in self.group.body.ops:
+            match op:
+                case ops.ArrayLoad() if op.vector > 1:
+                    self.vector_load(op)
+                case ops.ArrayStore() if op.vector > 1:
+                    self.vector_store(op)
+                case ops.ArrayStore():
+                    self.store(op)
+                case ContinueIf():
+                    condition = self.value(op.condition, declare=self.uses[op.condition] > 1)
+                    self.each.statement(op.loc)
+                    self.each.open(f"if ({condition.text})")
+                    opened += 1
+                case SharedStore():
+                    slot = self.body.shared_slot(op.slot, op.value.type)
+                    index = self.linear_index(self.layout.shape, _ELEMENT)
+                    self.each.line(f"{slot}[{index.text}] = {self.value(op.value).text};")
+                case ops.Yield():
+                    self.results(op)
+                case _:
+                    self.named(op)
+        return opened
+
+    def named(self, op: Op) -> None:
+        """Operations the user gave a name are written where they stand, in the order of the source."""
+        value = op.results[0]
+        if value.name and value in self.elementwise and not isinstance(op, ops.MakeRange | ops.Splat):
+            if value.type.shape == self.layout.shape and not self.only_a_guard(value):
+                self.value(value)
+
+    def only_a_guard(self, value: Value) -> bool:
+        return all(isinstance(op, ContinueIf) for op in self.group.body.ops if value in op.operands)
+
+    def needed_per_element(self) -> set[Value]:
+        """Values that some element needs for itself, not just a vector's address."""
+        needed: set[Value] = set()
+        for op in reversed(self.group.body.ops):
+            if isinstance(op, ops.ArrayStore) and op.vector > 1:
+                needed.add(op.value)
+            elif isinstance(op, ops.ArrayLoad) and op.vector > 1:
+                continue
+            elif not op.results or op.results[0] in needed:
+                needed.update(op.operands)
+        return needed
+
+    def results(self, end: ops.Yield) -> None:
+        values = [self.value(v, declare=self.uses[v] > 1) for v in end.values]
+        if len(values) > 1:  # an element of a carried tile may be read by another's new value
+            for k, (value, expression) in enumerate(zip(end.values, values, strict=True)):
+                if not expression.text.isidentifier():
+                    name = self.body.names.unique(value.name or "value")
+                    self.each.line(f"const {mathlib.type_name(value.type.dtype)} {name} = {expression.text};")
+                    values[k] = Expression(name)
+        for destination, expression in zip(self.destinations, values, strict=True):
+            target = self.register(destination)
+            if target != expression.text:
+                self.each.line(f"{target} = {expression.text};")
+
+    def register(self, name: str) -> str:
+        """This element of the register tile ``name``."""
+        if self.layout.registers == 1:
+            return name
+        if self.vector == 1:
+            return f"{name}[{self.counter}]"
+        if not self.counter:
+            return f"{name}[{self.element}]"
+        return f"{name}[{self.counter} * {self.vector} + {self.element}]"
+
+    # ------------------------------------------------------------------------------ memory
+
+    def vector_load(self, op: ops.ArrayLoad) -> None:
+        value = op.results[0]
+        if not self.uses.get(value):
+            return
+        address = self.address(op, _VECTOR)
+        self.before.statement(op.loc)
+        name = self.vectors[value] = self.body.names.unique(value.name or f"{op.array.name}_values")
+        load = self.body.memory.load(op.vector, value.type.dtype.itemsize)
+        self.before.line(f"{mathlib.type_name(value.type.dtype)} {name}[{self.vector}];")
+        self.before.line(f"{load}({name}, {address});")
+
+    def vector_store(self, op: ops.ArrayStore) -> None:
+        store = self.body.memory.store(op.vector, op.value.type.dtype.itemsize)
+        whole = self.vectors.get(op.value)
+        address = self.address(op, _VECTOR)
+        if whole is None:
+            wanted = op.value.name or f"{op.array.name}_values"
+            whole = self.body.names.unique(wanted if not self.uses.get(op.value, 0) > 1 else f"{wanted}_out")
+            self.before.line(f"{mathlib.type_name(op.value.type.dtype)} {whole}[{self.vector}];")
+            value = self.value(op.value, declare=False)
+            self.each.statement(op.loc)
+            self.each.line(f"{whole}[{self.element}] = {value.text};")
+        text = f"{store}({address}, {whole});"
+        if self.guard_stores:
+            text = f"if ({self.body.thread()} < {self.layout.busy_threads}) {text}"
+        self.after.line(text)
+
+    def address(self, op: ops.ArrayLoad | ops.ArrayStore, level: int) -> str:
+        array = self.body.output_name(op.array) if isinstance(op, ops.ArrayStore) else self.body.input_name(op.array)
+        offset = self.value(op.offset, level)
+        return array if offset.text == "0" else f"{array} + {offset.inside(Precedence.ADD)}"
+
+    def store(self, op: ops.ArrayStore) -> None:
+        conditions = []
+        if self.guard_stores:
+            conditions.append(f"{self.body.thread()} < {self.layout.busy_threads}")
+        if op.mask is not None:
+            conditions.append(self.value(op.mask).inside(Precedence.AND if conditions else Precedence.ANY))
+        offset, value = self.value(op.offset), self.value(op.value)
+        self.each.statement(op.loc)
+        for marks in self.body.written_names(op.array):
+            self.mark_written(marks, offset, conditions)
+        text = f"{self.body.output_name(op.array)}[{offset.text}] = {value.text};"
+        if conditions:
+            text = f"if ({' && '.join(conditions)}) {text}"
+        self.each.line(text)
+
+    def mark_written(self, marks: str, offset: Expression, conditions: list[str]) -> None:
+        text = f"{marks}[{offset.text}] = 1;"
+        self.each.line(f"if ({' && '.join(conditions)}) {text}" if conditions else text)
+
+    # ------------------------------------------------------------------------- expressions
+
+    def value(
+        self, value: Value, level: int = _ELEMENT, axes: Axes | None = None, declare: bool = True
+    ) -> Expression:
+        """``value`` for the present element, or for the first of the present vector."""
+        if value.type.is_scalar:
+            return self.body.scalar(value)
+        axes = self.identity if axes is None else axes
+        if level == _ELEMENT and self.vector > 1 and not self.varies(value, axes):
+            level = _VECTOR
+        if self.vector == 1:
+            level = _ELEMENT
+        key = (value, level, axes)
+        known = self.memo.get(key)
+        if known is None:
+            known = self.memo[key] = self.find(value, level, axes, declare)
+        return known
+
+    def varies(self, value: Value, axes: Axes) -> bool:
+        """Whether ``value`` changes along a vector."""
+        if self.layout.order[0] not in axes:
+            return False
+        op = value.owner
+        match op:
+            case ops.Splat():
+                return False
+            case ops.ExpandDims():
+                return self.varies(op.value, self.without_axis(axes, op.axis))
+            case ops.Broadcast():
+                return self.varies(op.value, self.narrowed(axes, op.value.type.shape))
+            case TileGroup() | SharedLoad():
+                return True
+            case Op() if not op.blocks and not isinstance(op, ops.MakeRange):
+                tiles = [v for v in op.operands if not v.type.is_scalar and not v.type.element.is_ptr()]
+                return any(self.varies(v, axes) for v in tiles)
+        return True
+
+    @staticmethod
+    def without_axis(axes: Axes, axis: int) -> Axes:
+        return (*axes[:axis], *axes[axis + 1 :])
+
+    @staticmethod
+    def narrowed(axes: Axes, shape: Sequence[int]) -> Axes:
+        return tuple(None if size == 1 else axis for size, axis in zip(shape, axes, strict=True))
+
+    def find(self, value: Value, level: int, axes: Axes, declare: bool) -> Expression:
+        op = value.owner
+        storage = self.body.tile_name(value)
+        if storage is not None:
+            return Expression(self.register(storage), Precedence.CALL)
+        assert isinstance(op, Op)
+        match op:
+            case ops.MakeRange():
+                return self.offset_coordinate(op, level, axes)
+            case ops.Splat():
+                return self.body.scalar(op.value)
+            case ops.ExpandDims():
+                return self.value(op.value, level, self.without_axis(axes, op.axis))
+            case ops.Broadcast():
+                return self.value(op.value, level, self.narrowed(axes, op.value.type.shape))
+            case ops.Hint():
+                return self.value(op.value, level, axes)
+            case SharedLoad():
+                index = self.linear_index_of(op.shape, level, axes)
+                return Expression(f"{self.body.shared_slot(op.slot, value.type)}[{index.text}]", Precedence.CALL)
+            case ops.ArrayLoad() if value in self.vectors:
+                return Expression(f"{self.vectors[value]}[{self.element if level == _ELEMENT else 0}]", Precedence.CALL)
+            case ops.ArrayLoad():
+                expression = self.load(op, level, axes)
+            case _:
+                operands = [self.value(v, level, axes) for v in op.operands]
+                expression = self.body.expressions.spell(op, operands)
+        if declare and (value.name or self.uses.get(value, 0) > 1) and not expression.text.isidentifier():
+            return self.declare(value, expression, level)
+        return expression
+
+    def linear_index_of(self, shape: Sequence[int], level: int, axes: Axes) -> Expression:
+        terms, stride = [], 1
+        for size, axis in zip(reversed(shape), reversed(axes), strict=True):
+            if size > 1 and axis is not None:
+                position = self.coordinate(axis, level)
+                text = position.text if stride == 1 else f"{position.inside(Precedence.MUL)} * {stride}"
+                terms.append(text)
+            stride *= size
+        return Expression(" + ".join(reversed(terms)) or "0", Precedence.ADD)
+
+    def offset_coordinate(self, op: ops.MakeRange, level: int, axes: Axes) -> Expression:
+        axis = axes[0]
+        position = Expression("0") if axis is None else self.coordinate(axis, level)
+        if op.start:
+            position = Expression(f"{position.inside(Precedence.ADD)} + {op.start}", Precedence.ADD)
+        if op.dtype.bits == 64:
+            return Expression(f"{mathlib.type_name(op.dtype)}({position.text})", Precedence.CALL)
+        return position
+
+    def load(self, op: ops.ArrayLoad, level: int, axes: Axes) -> Expression:
+        offset = self.value(op.offset, level, axes)
+        element = Expression(f"{self.body.input_name(op.array)}[{offset.text}]", Precedence.CALL)
+        if op.mask is None:
+            return element
+        mask = self.value(op.mask, level, axes)
+        dtype = op.results[0].type.dtype
+        if op.other is None:
+            other = mathlib.literal(0.0 if dtype.is_floating() else 0, dtype)
+        else:
+            other = self.value(op.other, level, axes)
+        return mathlib.select(dtype)(mask, element, other)
+
+    def declare(self, value: Value, expression: Expression, level: int) -> Expression:
+        writer = self.each if level == _ELEMENT else self.before
+        if isinstance(value.owner, Op):
+            writer.statement(value.owner.loc)
+        name = self.body.names.unique(value.name or "t")
+        writer.line(f"const {mathlib.type_name(value.type.dtype)} {name} = {expression.text};")
+        return Expression(name)

@@ -1,0 +1,169 @@
+"""From a specialization key to a compiled kernel: memory first, disk second, the compiler last."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from enceladus import knobs
+from enceladus.codegen.kernel import CompiledKernel
+from enceladus.errors import EnceladusWarning
+from enceladus.frontend.function import KernelFunction
+from enceladus.mlx_bridge import cache
+from enceladus.mlx_bridge.specialization import SpecializationKey
+
+if TYPE_CHECKING:
+    from enceladus.ir.core import Function
+
+#: The compile that gets the warning about too many specializations.
+MANY = 17
+
+
+def build(kernel: KernelFunction, key: SpecializationKey, *, debugging: bool = False) -> Function:
+    """Python to tile IR; ``debugging`` lets ``print`` and ``breakpoint`` pass.
+
+    ``CompilationError`` for what the language refuses.
+    """
+    from enceladus.frontend.build import build_function
+
+    return build_function(
+        kernel, dict(key.arguments), num_warps=key.num_warps, wide=key.wide, debugging=debugging
+    )
+
+
+def compile_kernel(kernel: KernelFunction, key: SpecializationKey) -> CompiledKernel:
+    """Python to a kernel's body, without any cache."""
+    from enceladus.compiler import compile_function
+
+    dump = Dump(key) if knobs.dump() else None
+    function = build(kernel, key)
+    if dump is not None:
+        dump("frontend", function)
+    compiled = compile_function(
+        function,
+        math_mode=key.math_mode,
+        track_writes=key.track_writes,
+        grid_remap=key.grid_remap,
+        listener=dump,
+    )
+    compiled.key = str(key)
+    if dump is not None:
+        dump.finish(compiled)
+    return compiled
+
+
+class Dump:
+    """Writes what ``ENCELADUS_DUMP`` asks for: key, IR after every pass, header and body."""
+
+    def __init__(self, key: SpecializationKey):
+        name = f"{key.kernel.rpartition('.')[2]}-{key.digest()[:8]}"
+        self.folder = os.path.join(knobs.dump(), name)
+        self._step = 0
+        os.makedirs(self.folder, exist_ok=True)
+        self._write("key.txt", str(key))
+
+    def __call__(self, step: str, function: Function) -> None:
+        from enceladus.ir.printer import print_function
+
+        self._write(f"{self._step:02d}-{step}.ir", print_function(function))
+        self._step += 1
+
+    def finish(self, compiled: CompiledKernel) -> None:
+        self._write("header.metal", compiled.header)
+        self._write("body.metal", compiled.body)
+
+    def _write(self, name: str, text: str) -> None:
+        with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+            file.write(text)
+
+
+def prepare_function(
+    kernel: KernelFunction, key: SpecializationKey, *, debugging: bool = False
+) -> Function:
+    """Python to tile IR with resolved memory accesses: what the graph engine runs."""
+    from enceladus.compiler import prepare
+
+    return prepare(build(kernel, key, debugging=debugging))
+
+
+class Compilations:
+    """The compiled forms of one kernel in this process. Reading is lock-free; compiling takes a lock."""
+
+    def __init__(self, kernel: KernelFunction):
+        self._kernel = kernel
+        self._lock = threading.RLock()
+        self._kernels: dict[SpecializationKey, CompiledKernel] = {}
+        self._functions: dict[tuple[SpecializationKey, bool], Function] = {}
+        self._history: list[SpecializationKey] = []
+        self._warned: set[str] = set()
+
+    def kernel(self, key: SpecializationKey) -> CompiledKernel:
+        """The compiled kernel for ``key``."""
+        found = self._kernels.get(key)
+        if found is None:
+            with self._lock:
+                found = self._kernels.get(key)
+                if found is None:
+                    found = self._load_or_compile(key)
+                    self._kernels[key] = found
+        return found
+
+    def function(self, key: SpecializationKey, *, debugging: bool = False) -> Function:
+        """The tile IR for ``key``, with resolved memory accesses."""
+        place = (key, debugging)
+        found = self._functions.get(place)
+        if found is None:
+            with self._lock:
+                found = self._functions.get(place)
+                if found is None:
+                    knobs.warn_about_unknown()
+                    found = prepare_function(self._kernel, key, debugging=debugging)
+                    self._functions[place] = found
+                    self._note(key)
+        return found
+
+    def _load_or_compile(self, key: SpecializationKey) -> CompiledKernel:
+        knobs.warn_about_unknown()
+        compiled = None if knobs.dump() else cache.load(key)
+        if compiled is None:
+            compiled = compile_kernel(self._kernel, key)
+            cache.store(key, compiled)
+        for text in compiled.warnings:
+            if text not in self._warned:
+                self._warned.add(text)
+                warnings.warn(f"{self._kernel.name}: {text}", EnceladusWarning, stacklevel=2)
+        self._note(key)
+        return compiled
+
+    def _note(self, key: SpecializationKey) -> None:
+        """Warn when one kernel is specialized again and again."""
+        self._history.append(key)
+        if len(self._history) == MANY:
+            warnings.warn(
+                f"{self._kernel.name} has been compiled {MANY} times in this process; {self._blame()}",
+                EnceladusWarning,
+                stacklevel=2,
+            )
+
+    def _blame(self) -> str:
+        """What changed most often from one compile to the next."""
+        changes: Counter[str] = Counter()
+        for before, after in zip(self._history, self._history[1:], strict=False):
+            changes.update(entry.partition(":")[0] for entry in before.difference(after))
+        if not changes:
+            return "nothing in its key changed"
+        name, times = changes.most_common(1)[0]
+        advice = ""
+        if name.startswith("argument "):
+            parameter = self._kernel.by_name.get(name.removeprefix("argument "))
+            if parameter is not None and parameter.constexpr:
+                advice = "; a value that changes often should not be tl.constexpr"
+            else:
+                advice = (
+                    f"; if its integer values are what changes, use "
+                    f"@enceladus.jit(do_not_specialize=[{name.removeprefix('argument ')!r}])"
+                )
+        return f"what changed most often is {name} ({times} times){advice}"

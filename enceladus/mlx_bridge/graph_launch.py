@@ -1,0 +1,64 @@
+"""A launch through the graph engine: the same contract as ``launch.py`` with MLX operations inside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+
+from enceladus.codegen.kernel import Role
+from enceladus.ir.core import Function
+from enceladus.mlx_bridge.arguments import ArrayLeaf, BoundArguments, mlx_to_numpy
+from enceladus.mlx_bridge.fresh import FreshArray
+from enceladus.mlx_bridge.grid import Grid
+from enceladus.mlx_bridge.launch import as_mlx, check_roles, distinct_pairs, require_distinct
+from enceladus.passes.roles import hazards, roles
+
+
+def roles_of(function: Function) -> dict[str, Role]:
+    """Array parameter name → role."""
+    return {value.name: role for value, role in roles(function).items()}
+
+
+def launch_graph(function: Function, kernel_name: str, bound: BoundArguments, grid: Grid) -> Any:
+    """Run ``function`` on ``grid``: the written array, a tuple of them, or ``None``. Nothing is evaluated."""
+    from enceladus.mlx_bridge.targets.graph import run
+
+    found = roles_of(function)
+    arrays = bound.arrays
+    check_roles(kernel_name, arrays, found)
+    pairs = [(stored.name, loaded.name) for stored, loaded in hazards(function)]
+    values = [leaf.value for leaf in arrays]
+    require_distinct(distinct_pairs(kernel_name, found, pairs, arrays), values)
+
+    order = {value.name: position for position, value in enumerate(function.arguments)}
+    written = [leaf for leaf in arrays if found[leaf.name].is_written]
+    results: dict[int, mx.array] = {}
+    if 0 not in grid and any(leaf.size for leaf in written):
+        arguments: list[Any] = [None] * len(order)
+        for leaf in bound.leaves:
+            if leaf.name in order:
+                value = as_mlx(leaf.value) if isinstance(leaf, ArrayLeaf) else leaf.value
+                arguments[order[leaf.name]] = value
+        initial = {order[leaf.name]: arguments[order[leaf.name]] for leaf in written}
+        results = run(function, grid, arguments, initial)
+    return finish(written, {leaf.name: results.get(order[leaf.name]) for leaf in written})
+
+
+def finish(written: list[ArrayLeaf], results: dict[str, Any]) -> Any:
+    """Rebind or copy back each written array; ``results`` has ``None`` where nothing was launched."""
+    returned = []
+    for leaf in written:
+        new, value = results[leaf.name], leaf.value
+        if isinstance(value, FreshArray):
+            returned.append(value.materialize() if new is None else new)
+            continue
+        if new is not None:
+            if leaf.is_numpy:
+                mlx_to_numpy(new, value)
+            else:
+                value[...] = new
+        returned.append(value)
+    if not returned:
+        return None
+    return returned[0] if len(returned) == 1 else tuple(returned)

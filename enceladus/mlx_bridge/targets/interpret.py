@@ -1,0 +1,88 @@
+"""The debugger's engine: the kernel's Python function on NumPy arrays, program by program.
+
+Inputs are evaluated and copied, so a launch is neither lazy nor legal inside an MLX transformation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from enceladus.frontend.function import KernelFunction
+from enceladus.interpreter.arrays import numpy_dtype
+from enceladus.interpreter.run import run_kernel
+from enceladus.ir.core import Function
+from enceladus.ir.types import bfloat16
+from enceladus.mlx_bridge.arguments import ArrayLeaf, BoundArguments, numpy_to_mlx, unwrap_numpy_scalar
+from enceladus.mlx_bridge.graph_launch import finish, roles_of
+from enceladus.mlx_bridge.grid import Grid
+from enceladus.mlx_bridge.launch import check_roles, distinct_pairs, require_distinct
+from enceladus.passes.roles import hazards
+
+
+def launch_interpreted(
+    kernel: KernelFunction,
+    function: Function,
+    values: dict[str, Any],
+    bound: BoundArguments,
+    grid: Grid,
+    num_warps: int,
+    wide: bool,
+) -> Any:
+    """Run the kernel now: the written array, a tuple of them, or ``None``.
+
+    ``function`` is the kernel's IR with resolved memory accesses; it only tells the roles.
+    """
+    arrays = bound.arrays
+    roles = roles_of(function)
+    check_roles(kernel.name, arrays, roles)
+    pairs = [(stored.name, loaded.name) for stored, loaded in hazards(function)]
+    require_distinct(distinct_pairs(kernel.name, roles, pairs, arrays), [leaf.value for leaf in arrays])
+    written = [leaf for leaf in arrays if roles[leaf.name].is_written]
+    if 0 in grid:
+        return finish(written, {leaf.name: None for leaf in written})
+    copies = {leaf.name: to_numpy(leaf) for leaf in arrays}
+    leaves = iter(arrays)
+    run_kernel(
+        kernel,
+        grid,
+        dict(bound.records),
+        {name: _substitute(value, copies, leaves) for name, value in _runtime(kernel, values)},
+        num_warps=num_warps,
+        wide=wide,
+    )
+    return finish(written, {leaf.name: numpy_to_mlx(copies[leaf.name]) for leaf in written})
+
+
+def to_numpy(leaf: ArrayLeaf) -> np.ndarray:
+    """A C-contiguous copy of an array leaf that the kernel may write to."""
+    value = leaf.value
+    dtype = numpy_dtype(leaf.dtype)
+    if leaf.is_numpy:
+        return np.array(value, order="C")
+    if leaf.is_fresh:
+        return np.full(value.shape, 0 if value.fill is None else value.fill, dtype)
+    if leaf.dtype is bfloat16:
+        return np.array(value.view(mx.uint16) if value.ndim else value.reshape(1).view(mx.uint16)).view(
+            dtype
+        ).reshape(value.shape)
+    return np.array(value, order="C")
+
+
+def _runtime(kernel: KernelFunction, values: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(p.name, values[p.name]) for p in kernel.parameters if not p.constexpr]
+
+
+def _substitute(value: Any, copies: dict[str, np.ndarray], leaves: Iterator[ArrayLeaf]) -> Any:
+    """``value`` with every array replaced by its copy; ``leaves`` follows along, in the same order."""
+    value = unwrap_numpy_scalar(value)
+    if isinstance(value, tuple):
+        items = [_substitute(item, copies, leaves) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, (bool, int, float)) or value is None or not hasattr(value, "shape"):
+        return value
+    leaf = next(leaves)
+    return copies[leaf.name]

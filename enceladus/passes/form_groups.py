@@ -1,0 +1,358 @@
+"""Assign layouts and fuse elementwise operations into per-element loops (``ir.laid_out``).
+
+Before: stage ARRAY. After: every tile operation stands in a :class:`TileGroup`; a group's tiles all have
+the group's layout, or are smaller tiles broadcast into it, which are recomputed per element where they are
+needed. Scalars stand outside groups. Values used after their group are register tiles.
+
+How: each straight-line stretch is cut into groups by the shape of its roots (stores, and tiles that outlive
+the stretch). A group takes copies of everything that its roots need, down to scalars and register tiles.
+Loads are pure (inputs are immutable), so copying one is correct; index arithmetic is always copied rather
+than kept. A register tile that is needed in a group of another shape makes one trip through threadgroup memory.
+
+Layout of a group: the fastest axis is the one most accesses are contiguous along; ``vector`` is the widest
+access that ``full_blocks`` allowed, so edge blocks deal single elements to consecutive lanes. Groups that
+share register tiles share their layout.
+"""
+
+from __future__ import annotations
+
+from enceladus.ir import ops
+from enceladus.ir.core import Block, Function, Op, Value
+from enceladus.ir.laid_out import Blocked, ContinueIf, SharedLoad, SharedStore, TileGroup
+from enceladus.ir.types import pointer_type
+from enceladus.passes.affine import Analysis
+from enceladus.passes.full_blocks import fastest_axis, is_cheap
+from enceladus.passes.store_order import StoreOrder
+
+_ACCESS = (ops.ArrayLoad, ops.ArrayStore)
+_WRAPPERS = (ops.ExpandDims, ops.Broadcast, ops.Hint)
+
+
+def run(function: Function) -> Function:
+    """Rewrite ``function`` in place and return it."""
+    former = _Former(function)
+    former.block(function.body)
+    former.assign_layouts()
+    return function
+
+
+class _Former:
+    def __init__(self, function: Function):
+        self.threads = 32 * function.num_warps
+        self.analysis = Analysis(function)
+        self.order = StoreOrder(self.analysis)
+        self.groups: list[TileGroup] = []
+        #: register tiles that a group reads or makes, all in its layout
+        self.touched: dict[TileGroup, list[Value]] = {}
+        self.parent: dict[Value, Value] = {}
+        self.kept: set[Value] = set()
+        self.loop_depth = 0
+        self.slots = 0
+        self.out: list[Op] = []
+
+    def emit(self, op: Op, like: Op) -> Op:
+        op.loc = like.loc
+        op.results = tuple(Value(t, op) for t in op.result_types())
+        self.out.append(op)
+        return op
+
+    def barrier(self, like: Op) -> None:
+        self.emit(ops.Barrier(), like)
+        self.order.clear()
+
+    # ------------------------------------------------------------------------------ blocks
+
+    def block(self, block: Block) -> None:
+        later = _later_uses(block)
+        outer, self.out = self.out, []
+        stretch: list[Op] = []
+        for position, op in enumerate(block.ops):
+            if not (op.blocks or isinstance(op, ops.Barrier) or op.terminator):
+                stretch.append(op)
+                continue
+            if stretch:
+                self.stretch(stretch, later[position])
+                stretch = []
+            self.region(op)
+        if stretch:
+            self.stretch(stretch, _Uses(set(), set()))
+        block.ops, self.out = self.out, outer
+
+    def region(self, op: Op) -> None:
+        match op:
+            case ops.Barrier():
+                self.order.clear()
+            case ops.For():
+                self.loop_depth += 1
+                before = self.order.clone()
+                self.block(op.body)
+                self.separate_iterations(op)
+                self.order.merge(before)  # the loop may not run
+                self.loop_depth -= 1
+                finals = op.body.terminator.operands
+                for values in zip(op.body.arguments[1:], op.initial, finals, op.results, strict=True):
+                    self.join(values)
+            case ops.If():
+                before = self.order.clone()
+                self.block(op.then_block)
+                after_then, self.order = self.order, before
+                self.block(op.else_block)
+                self.order.merge(after_then)
+                results = zip(
+                    op.then_block.terminator.operands, op.else_block.terminator.operands, op.results, strict=True
+                )
+                for values in results:
+                    self.join(values)
+        self.out.append(op)
+
+    def separate_iterations(self, loop: ops.For) -> None:
+        """A barrier at the end of the body where two iterations may store to one element."""
+        stores = [op for op in loop.body.walk() if isinstance(op, ops.ArrayStore)]
+        alone = all(a is b or a.array is not b.array or self.twins(a, b) for a in stores for b in stores)
+        if stores and (not alone or any(self.order.repeats(s, loop) for s in stores)):
+            outer, self.out = self.out, loop.body.ops
+            end = self.out.pop()
+            self.barrier(end)
+            self.out.append(end)
+            self.out = outer
+
+    def twins(self, a: ops.ArrayStore, b: ops.ArrayStore) -> bool:
+        """Whether two stores have the same offsets: the fast and the exact version of one statement."""
+        return a.loc is not None and a.loc == b.loc
+
+    def join(self, values: tuple[Value, ...]) -> None:
+        if not values[0].type.is_scalar:
+            for value in values[1:]:
+                self.parent[self.find(values[0])] = self.find(value)
+
+    def find(self, value: Value) -> Value:
+        while (up := self.parent.get(value, value)) is not value:
+            value = up
+        return value
+
+    # ---------------------------------------------------------------------------- stretches
+
+    def stretch(self, stretch: list[Op], later: _Uses) -> None:
+        """Emit the scalars of ``stretch``, then its groups."""
+        defined = {v for op in stretch for v in op.results if not v.type.is_scalar}
+        keep = (later.exact & defined) | self.needed_later(later.tiles, defined)
+        # No scalar depends on a tile here, so scalar arithmetic may stand first; stores keep their place.
+        self.out.extend(op for op in stretch if (op.results and op.results[0].type.is_scalar) or isinstance(op, ops.Assume))
+        roots: list[Op | Value] = []
+        stores: set[ops.ArrayStore] = set()
+        for op in stretch:
+            if isinstance(op, ops.ArrayStore):
+                if self.order.conflicts(op, stores):
+                    self.make_groups(roots)
+                    self.barrier(op)
+                    roots, stores = [], set()
+                self.order.add(op)
+                if op.offset.type.is_scalar:
+                    self.make_groups(roots)
+                    self.out.append(op)
+                    roots, stores = [], set()
+                else:
+                    roots.append(op)
+                    stores.add(op)
+            roots.extend(v for v in op.results if v in keep)
+        self.make_groups(roots)
+
+    def needed_later(self, tiles: set[Value], defined: set[Value]) -> set[Value]:
+        """Tiles of this stretch worth keeping in registers for later groups."""
+        keep: set[Value] = set()
+
+        def trace(value: Value, wrapped: bool) -> None:
+            if value not in defined or is_cheap(value):
+                return
+            if isinstance(value.owner, _WRAPPERS):
+                trace(value.owner.value, wrapped or not isinstance(value.owner, ops.Hint))
+            elif not wrapped or not self.can_copy(value):
+                keep.add(value)
+
+        for value in tiles:
+            trace(value, False)
+        return keep
+
+    def can_copy(self, value: Value) -> bool:
+        """Whether a tile can be recomputed from scalars and arrays alone."""
+        op = value.owner
+        if value.type.is_scalar:
+            return True
+        if value in self.kept or not isinstance(op, Op) or op.blocks:
+            return False
+        return all(self.can_copy(v) for v in op.operands if not v.type.element.is_ptr())
+
+    def make_groups(self, roots: list[Op | Value]) -> None:
+        by_shape: dict[tuple[int, ...], list[Op | Value]] = {}
+        for root in roots:
+            shape = root.type.shape if isinstance(root, Value) else root.operands[1].type.shape
+            by_shape.setdefault(shape, []).append(root)
+        for shape, members in by_shape.items():
+            self.make_group(shape, members)
+
+    def make_group(self, shape: tuple[int, ...], roots: list[Op | Value]) -> None:
+        group = TileGroup(Blocked(shape, tuple(range(len(shape))), 1, self.threads), Block())
+        copier = _Copier(self, group, shape)
+        yielded: list[Value] = []
+        for root in roots:
+            if isinstance(root, Value):
+                yielded.append(root)
+                copier.value(root)
+            else:
+                copier.op(root)
+        first = roots[0].owner if isinstance(roots[0], Value) else roots[0]
+        assert isinstance(first, Op)
+        end = ops.Yield(tuple(copier.mapping[v] for v in yielded))
+        end.loc, end.results = first.loc, ()
+        group.body.ops.append(end)
+        group.loc = first.loc
+        group.results = tuple(yielded)  # the originals are gone: later operations now use the register tiles
+        for value in yielded:
+            value.owner = group
+            self.kept.add(value)
+        self.out.append(group)
+        self.register(group, [*copier.inputs, *yielded])
+
+    def register(self, group: TileGroup, tiles: list[Value]) -> None:
+        self.groups.append(group)
+        self.touched[group] = tiles
+        for tile in tiles[1:]:
+            self.parent[self.find(tiles[0])] = self.find(tile)
+
+    def shared_slot(self, tile: Value, like: Op) -> int:
+        """Put a register tile into threadgroup memory and return its slot."""
+        slot = self.slots
+        self.slots += 1
+        if self.loop_depth:
+            self.barrier(like)  # the previous iteration may still be reading
+        body = Block()
+        for op in (SharedStore(tile, slot), ops.Yield()):
+            op.loc, op.results = like.loc, ()
+            body.ops.append(op)
+        shape = tile.type.shape
+        group = TileGroup(Blocked(shape, tuple(range(len(shape))), 1, self.threads), body)
+        self.emit(group, like)
+        self.register(group, [tile])
+        self.barrier(like)
+        return slot
+
+    # ------------------------------------------------------------------------------ layouts
+
+    def assign_layouts(self) -> None:
+        """One layout per set of groups that share register tiles; the others choose freely."""
+        members: dict[object, list[TileGroup]] = {}
+        for group in self.groups:
+            tiles = self.touched[group]
+            members.setdefault(self.find(tiles[0]) if tiles else group, []).append(group)
+        for groups in members.values():
+            shape = groups[0].layout.shape
+            accesses = [
+                op for g in groups for op in g.body.ops if isinstance(op, _ACCESS) and op.offset.type.shape == shape
+            ]
+            axis = fastest_axis(accesses, self.analysis) if accesses else len(shape) - 1
+            order = (axis, *(k for k in reversed(range(len(shape))) if k != axis))
+            vector = max((a.vector for a in accesses), default=1)
+            vector = max(1, min(vector, shape[axis], groups[0].layout.numel // self.threads))
+            for group in groups:
+                group.layout = Blocked(shape, order, vector, self.threads)
+                for op in group.body.ops:
+                    if isinstance(op, _ACCESS):
+                        op.vector = min(op.vector, vector) if op.offset.type.shape == shape else 1
+                if vector == 1:
+                    _guard(group)
+
+
+class _Copier:
+    """Copies into one group everything that its roots need."""
+
+    def __init__(self, former: _Former, group: TileGroup, shape: tuple[int, ...]):
+        self.former = former
+        self.group = group
+        self.shape = shape
+        self.mapping: dict[Value, Value] = {}
+        self.inputs: list[Value] = []
+
+    def value(self, value: Value) -> Value:
+        if value.type.is_scalar or value.type.element.is_ptr():
+            return value
+        copy = self.mapping.get(value)
+        if copy is not None:
+            return copy
+        op = value.owner
+        if value in self.former.kept or not isinstance(op, Op) or op.blocks:
+            copy = self.register_tile(value)
+        else:
+            self.op(op)
+            copy = self.mapping[value]
+        self.mapping[value] = copy
+        return copy
+
+    def register_tile(self, value: Value) -> Value:
+        if value.type.shape == self.shape:
+            self.inputs.append(value)
+            return value
+        like = self.group.body.ops[0] if self.group.body.ops else self.former.out[-1]
+        slot = self.former.shared_slot(value, like)
+        load = SharedLoad(slot, pointer_type(value.type.dtype), value.type.shape)
+        load.loc = like.loc
+        load.results = (Value(value.type, load, value.name),)
+        self.group.body.ops.append(load)
+        return load.results[0]
+
+    def op(self, op: Op) -> None:
+        for operand in op.operands:
+            self.value(operand)
+        self.group.body.ops.append(op.clone(self.mapping))
+
+
+def _guard(group: TileGroup) -> None:
+    """Where every store has one mask and nothing outlives the group, the mask guards the whole element."""
+    stores = [op for op in group.body.ops if isinstance(op, ops.ArrayStore)]
+    masks = {op.mask for op in stores}
+    if group.results or not stores or len(masks) != 1 or any(isinstance(op, SharedStore) for op in group.body.ops):
+        return
+    (mask,) = masks
+    if mask is None or mask.type.shape != group.layout.shape or isinstance(mask.owner, ops.ArrayLoad):
+        return
+    needed = {mask}
+    first: list[Op] = []
+    rest: list[Op] = []
+    for op in reversed(group.body.ops):
+        if any(v in needed for v in op.results):
+            needed.update(op.operands)
+            first.append(op)
+        else:
+            rest.append(op)
+    guard = ContinueIf(mask)
+    guard.loc, guard.results = mask.owner.loc if isinstance(mask.owner, Op) else None, ()
+    for op in rest:
+        if isinstance(op, _ACCESS) and op.mask is mask:
+            op.mask = None
+            if isinstance(op, ops.ArrayLoad):
+                op.other = None
+    group.body.ops = [*reversed(first), guard, *reversed(rest)]
+
+
+class _Uses:
+    """Tiles used later: ``exact`` ones as operands of control flow, ``tiles`` by operations of groups."""
+
+    __slots__ = ("exact", "tiles")
+
+    def __init__(self, exact: set[Value], tiles: set[Value]):
+        self.exact = exact
+        self.tiles = tiles
+
+
+def _later_uses(block: Block) -> dict[int, _Uses]:
+    """For each position of ``block`` where a stretch may end: the tiles used from there on."""
+    found: dict[int, _Uses] = {}
+    exact: set[Value] = set()
+    tiles: set[Value] = set()
+    for position in range(len(block.ops) - 1, -1, -1):
+        op = block.ops[position]
+        for inner in op.walk():
+            operands = [v for v in inner.operands if not v.type.is_scalar]
+            (exact if inner.blocks or inner.terminator else tiles).update(operands)
+        if op.blocks or op.terminator or isinstance(op, ops.Barrier):
+            found[position] = _Uses(set(exact), set(tiles))
+    return found

@@ -1,0 +1,89 @@
+"""Which stores of one program may touch the same element from different threads.
+
+Triton leaves the order of overlapping stores to the hardware; here the later one wins, in every engine. Two
+stores to one array need a barrier between them unless they are in one group with equal offsets (then the
+same thread does both, in order) or provably touch different elements.
+"""
+
+from __future__ import annotations
+
+from enceladus.ir import ops
+from enceladus.ir.core import Value
+from enceladus.passes.affine import Affine, Analysis, add, constant_polynomial
+
+
+class StoreOrder:
+    """The stores since the last barrier, by array. ``clone`` before a branch, ``merge`` after it."""
+
+    def __init__(self, analysis: Analysis):
+        self.analysis = analysis
+        self.pending: dict[Value, list[ops.ArrayStore]] = {}
+
+    def clone(self) -> StoreOrder:
+        copy = StoreOrder(self.analysis)
+        copy.pending = {array: list(stores) for array, stores in self.pending.items()}
+        return copy
+
+    def merge(self, other: StoreOrder) -> None:
+        for array, stores in other.pending.items():
+            mine = self.pending.setdefault(array, [])
+            mine.extend(s for s in stores if s not in mine)
+
+    def clear(self) -> None:
+        """After a barrier."""
+        self.pending = {}
+
+    def add(self, store: ops.ArrayStore) -> None:
+        self.pending.setdefault(store.array, []).append(store)
+
+    def conflicts(self, store: ops.ArrayStore, same_group: set[ops.ArrayStore]) -> bool:
+        """Whether ``store`` must be separated from a pending store by a barrier."""
+        for earlier in self.pending.get(store.array, ()):
+            if earlier in same_group and earlier.offset is store.offset:
+                continue
+            if not self.disjoint(earlier, store):
+                return True
+        return False
+
+    def disjoint(self, a: ops.ArrayStore, b: ops.ArrayStore) -> bool:
+        """Whether two stores provably touch different elements."""
+        x, y = self.analysis.affine(a.offset), self.analysis.affine(b.offset)
+        if x is None or y is None:
+            return False
+        distance = constant_polynomial(add(y.base, x.base, -1))
+        if distance is None:
+            return False
+        first = _span(x, a.offset.type.shape) if distance >= 0 else _span(y, b.offset.type.shape)
+        return first is not None and abs(distance) >= first
+
+    def repeats(self, store: ops.ArrayStore, loop: ops.For) -> bool:
+        """Whether iterations of ``loop`` may store to one element through ``store``."""
+        affine = self.analysis.affine(store.offset)
+        if affine is None:
+            return True
+        span = _span(affine, store.offset.type.shape)
+        moving = {loop.body.arguments[0]: loop.step}
+        for argument in loop.body.arguments[1:]:
+            if argument in self.analysis.inductions:
+                moving[argument] = self.analysis.inductions[argument][1]
+        advance = 0
+        for monomial, coefficient in affine.base.items():
+            inside = [v for v in monomial if v in moving]
+            if not inside:
+                continue
+            step = moving[inside[0]].owner
+            if len(monomial) != 1 or not isinstance(step, ops.Constant):
+                return True
+            advance += coefficient * int(step.value)
+        return span is None or abs(advance) < span
+
+
+def _span(affine: Affine, shape: tuple[int, ...]) -> int | None:
+    """Length of the smallest run of elements that holds the tile, where steps are constant and not negative."""
+    total = 1
+    for axis, size in enumerate(shape):
+        step = affine.step(axis)
+        if size > 1 and (step is None or step < 0):
+            return None
+        total += (step or 0) * (size - 1)
+    return total
