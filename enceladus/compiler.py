@@ -65,8 +65,8 @@ def compile_function(
     """Compile the front end's IR to a Metal body. ``function`` is consumed.
 
     ``track_writes`` names array parameters whose written elements are marked in an extra uint8 output.
-    ``grid_remap`` computes program ids from a linear number, for grids beyond MLX's limits: three more scalars
-    ``grid.0``, ``grid.1``, ``grid.2`` (int32) carry the logical grid.
+    ``grid_remap`` computes program ids from a linear number, for grids beyond MLX's limits: three more
+    scalars ``grid.0``, ``grid.1``, ``grid.2`` (int32) carry the logical grid.
     """
     warnings = register_pressure.check(function)
     tile = largest_tile(function)
@@ -102,9 +102,7 @@ def compile_function(
     expressions = Expressions(
         Intervals(function), offset_only_values(list(function.walk())), fast=math_mode == "fast"
     )
-    writer = BodyWriter(
-        function, expressions, inputs, outputs, marks, words, scalars_name, names, grid_words
-    )
+    writer = BodyWriter(function, expressions, inputs, outputs, marks, words, scalars_name, names, grid_words)
     body = writer.text()
     if writer.threadgroup_bytes > THREADGROUP_BYTES:
         raise CompilationError(

@@ -13,7 +13,7 @@ import enceladus.language as tl
 
 
 @enceladus.jit
-def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):  # noqa: N803
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     total = tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask)
@@ -21,14 +21,14 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):  # noqa: N803
 
 
 @enceladus.jit
-def scale_kernel(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):  # noqa: N803
+def scale_kernel(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask) * factor, mask=mask)
 
 
 @enceladus.jit
-def increment_kernel(x_ptr, n, BLOCK: tl.constexpr):  # noqa: N803
+def increment_kernel(x_ptr, n, BLOCK: tl.constexpr):
     """Reads and writes one array."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
@@ -36,7 +36,7 @@ def increment_kernel(x_ptr, n, BLOCK: tl.constexpr):  # noqa: N803
 
 
 @enceladus.jit
-def two_outputs_kernel(x_ptr, double_ptr, square_ptr, n, BLOCK: tl.constexpr):  # noqa: N803
+def two_outputs_kernel(x_ptr, double_ptr, square_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     x = tl.load(x_ptr + offsets, mask=mask)

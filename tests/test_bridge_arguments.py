@@ -112,12 +112,12 @@ def _launch(*args, grid=(1,), **kwargs):
 
 X = mx.arange(8, dtype=mx.float32)
 WRONG = [
-    (lambda: _launch(X, X), TypeError, r"add_kernel\(\) is missing 3 arguments: 'out_ptr', 'n', 'BLOCK'"),
+    (lambda: _launch(X, X), TypeError, r"is missing 3 arguments: 'out_ptr', 'n', 'BLOCK'"),
     (lambda: _launch(X, X, X, 8), TypeError, "missing 1 argument: 'BLOCK'"),
     (lambda: _launch(X, X, X, 8, 8, 8), TypeError, "takes 5 positional arguments .x_ptr, .*but 6 were given"),
-    (lambda: _launch(X, X, X, 8, BLOK=8), TypeError, "unexpected keyword argument 'BLOK'; did you mean 'BLOCK'"),
+    (lambda: _launch(X, X, X, 8, BLOK=8), TypeError, "'BLOK'; did you mean 'BLOCK'"),
     (lambda: _launch(X, X, X, 8, BLOCK=8, num_warp=8), TypeError, "did you mean 'num_warps'"),
-    (lambda: _launch(X, X, X, 8, BLOCK=8, num_warps=3), ValueError, "num_warps is 3; it must be a power of two"),
+    (lambda: _launch(X, X, X, 8, BLOCK=8, num_warps=3), ValueError, "num_warps is 3; .* power of two"),
     (lambda: _launch(X, X, X, 8, BLOCK=8, num_warps=2.0), TypeError, "num_warps is 2.0"),
     (lambda: _launch(X, X, X, 8, BLOCK=8, grid=(2.5,)), TypeError, r"grid\[0\] is 2.5 \(float\)"),
     (lambda: _launch(X, X, X, 8, BLOCK=8, grid=(1, True)), TypeError, r"grid\[1\] is True \(bool\)"),
@@ -126,18 +126,18 @@ WRONG = [
     (lambda: _launch(X, X, X, 8, BLOCK=8, grid=()), ValueError, "has 0 dimensions"),
     (lambda: _launch(X, X, X, 8, BLOCK=8, grid="1"), TypeError, "grid is '1'"),
     (lambda: _launch(X, X, X, 8, BLOCK=8, grid=lambda a: 1.5), TypeError, "grid is 1.5 .float."),
-    (lambda: _launch([1.0], X, X, 8, BLOCK=8), TypeError, "argument 'x_ptr' is a list; pass a tuple, or mx.array"),
+    (lambda: _launch([1.0], X, X, 8, BLOCK=8), TypeError, "'x_ptr' is a list; pass a tuple, or mx.array"),
     (lambda: _launch("x", X, X, 8, BLOCK=8), TypeError, "'x_ptr' is a str.*x_ptr: tl.constexpr"),
     (lambda: _launch(X, X, X, tl.float32, BLOCK=8), TypeError, "'n' is a DType.*n: tl.constexpr"),
     (lambda: _launch(X, X, X, helper, BLOCK=8), TypeError, "'n' is a kernel function"),
     (lambda: _launch(X, X, X, 1j, BLOCK=8), TypeError, "'n' is a complex number"),
     (lambda: _launch(X, X, X, object(), BLOCK=8), TypeError, "'n' is an object; a kernel takes mx.array"),
-    (lambda: _launch(X, X, X, 2**64, BLOCK=8), OverflowError, "'n' is 18446744073709551616, which does not fit"),
+    (lambda: _launch(X, X, X, 2**64, BLOCK=8), OverflowError, "'n' is 1844.*, which does not fit"),
     (lambda: _launch(X, X, X, 8, BLOCK=X), TypeError, "'BLOCK' is constexpr.*it got an array"),
     (lambda: _launch(X, X, X, 8, BLOCK=[8]), TypeError, "'BLOCK' is constexpr.*not a list"),
     (lambda: _launch(X, X, X, 8, BLOCK=enceladus.empty(8)), TypeError, "'BLOCK' is constexpr"),
     (lambda: _launch(np.zeros(8), X, X, 8, BLOCK=8), TypeError, "'x_ptr' has dtype float64.*astype"),
-    (lambda: _launch(mx.zeros(8, dtype=mx.complex64), X, X, 8, BLOCK=8), TypeError, "dtype complex64.*two float32"),
+    (lambda: _launch(X.astype(mx.complex64), X, X, 8, BLOCK=8), TypeError, "dtype complex64.*two float32"),
     (lambda: _launch(np.array(["a"]), X, X, 8, BLOCK=8), TypeError, "'x_ptr' has dtype str"),
     (
         lambda: _launch(enceladus.empty(8), X, X, 8, BLOCK=8),
@@ -202,8 +202,7 @@ def _views():
     }
 
 
-@enceladus.jit
-def copy_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):  # noqa: N803
+def copy_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     tl.store(out_ptr + offsets, tl.load(x_ptr + offsets, mask=mask), mask=mask)
@@ -218,7 +217,8 @@ def test_every_view_of_an_array_is_read_in_row_major_order(name, output):
     out = enceladus.empty_like(view)
     if output == "existing":
         out = mx.zeros(out.shape, dtype=out.dtype)
-    result = copy_kernel[(enceladus.cdiv(size, 16),)](view, out, size, BLOCK=16)
+    kernel = enceladus.jit(copy_kernel)  # a new one each time: seventeen dtypes would warn
+    result = kernel[(enceladus.cdiv(size, 16),)](view, out, size, BLOCK=16)
     assert result.shape == tuple(view.shape)
     expected = view if isinstance(view, np.ndarray) else values(view)
     np.testing.assert_array_equal(values(result), expected)
@@ -270,7 +270,7 @@ def test_scalars_of_every_type():
 @pytest.mark.usefixtures("_engine")
 def test_none_and_tuples_reach_the_kernel():
     @enceladus.jit
-    def kernel(pair, bias, out_ptr, BLOCK: tl.constexpr):  # noqa: N803
+    def kernel(pair, bias, out_ptr, BLOCK: tl.constexpr):
         offsets = tl.arange(0, BLOCK)
         x = tl.load(pair[0] + offsets) * pair[1]
         if bias is not None:

@@ -141,7 +141,8 @@ def test_branches_run_one_side(flag, expected):
     assert result.tolist() == expected
 
 
-def test_programs_run_with_axis_0_fastest_and_see_earlier_stores():
+def test_loads_see_the_contents_from_before_the_launch():
+    """As on a GPU: no program sees what another one stores; the last store stays."""
     b = Builder(out_ptr=pointer_type(int32))
     (out,) = b.parameters.values()
     zero, ten = b.constant(0), b.constant(10)
@@ -150,9 +151,9 @@ def test_programs_run_with_axis_0_fastest_and_see_earlier_stores():
         digit = b.one(ops.ProgramId(axis))
         value = b.binary(ops.BinaryKind.ADD, b.binary(ops.BinaryKind.MUL, value, ten), digit)
     b.emit(ops.ArrayStore(out, zero, value))
-    result = np.zeros(1, np.int32)
-    evaluate_function(b.function(), (2, 2, 1), [result])
-    assert result.tolist() == [11011]
+    result = np.full(1, 7, np.int32)
+    evaluate_function(b.function(), (2, 3, 1), [result])
+    assert result.tolist() == [721], "7, then the last program's ids: 2 on axis 1 and 1 on axis 0"
 
 
 def test_a_broken_assumption_is_reported():

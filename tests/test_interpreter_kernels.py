@@ -334,15 +334,15 @@ def test_index_arithmetic_is_64_bits_in_the_wide_variant(wide, expected):
 
 
 @jit
-def accumulate_kernel(x_ptr):
-    tl.store(x_ptr, tl.load(x_ptr) + 1)
-    tl.store(x_ptr, tl.load(x_ptr) * 2)
+def shift_kernel(x_ptr):
+    i = tl.program_id(0)
+    tl.store(x_ptr + i + 1, tl.load(x_ptr + i) + 10)
 
 
-def test_stores_are_seen_by_later_loads():
-    x = np.array([1], np.int32)
-    launch(accumulate_kernel, (2,), x)
-    assert x[0] == 10
+def test_loads_see_the_contents_from_before_the_launch():
+    x = np.zeros(4, np.int32)
+    launch(shift_kernel, (3,), x)
+    assert x.tolist() == [0, 10, 10, 10], "no program sees what another one stored, as on a GPU"
 
 
 # ----------------------------------------------------------------- the same kernel as tile IR

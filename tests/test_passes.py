@@ -117,7 +117,7 @@ def test_pointer_into_one_of_two_arrays_is_refused():
             p = y
         tl.store(out, tl.load(p))
 
-    with pytest.raises(CompilationError, match="belongs to 'y' or to 'x'|belongs to 'x' or to 'y'"):
+    with pytest.raises(CompilationError, match="the pointer belongs to"):
         prepared(kernel, x=F32, y=F32, out=F32, flag=N)
 
 
@@ -139,7 +139,7 @@ def test_equal_operations_are_merged_and_splats_scalarized():
 
 def test_dead_code_and_dead_carried_values_are_removed():
     def kernel(x, out, n):
-        unused = tl.load(x + tl.arange(0, 64))
+        _unused = tl.load(x + tl.arange(0, 64))
         dead = 0.0
         kept = 0.0
         for i in range(n):
@@ -336,7 +336,9 @@ def test_a_carried_tile_needed_in_another_shape_goes_through_threadgroup_memory(
     function = laid_out(kernel, x=F32, out=F32, n=N, M=const(16), K=const(64))
     assert len(find(function, SharedStore)) == 1
     assert len(find(function, SharedLoad)) == 1
-    assert len(find(function, ops.Barrier)) >= 2, "one before the slot is written again, one before it is read"
+    assert len(find(function, ops.Barrier)) >= 2, (
+        "one before the slot is written again, one before it is read"
+    )
 
 
 def test_overlapping_stores_are_separated_by_a_barrier_and_disjoint_ones_are_not():

@@ -9,6 +9,7 @@ they are used. Register tiles are small arrays that each thread keeps; those tha
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 
 from enceladus.codegen import mathlib
 from enceladus.codegen.expressions import Expressions
@@ -199,7 +200,9 @@ class BodyWriter:
             match op:
                 case TileGroup():
                     destinations = [self.declare_tile(v) for v in op.results]
-                    with self.names.scope():
+                    # Without braces of its own, the group's names stay taken in the block around it.
+                    scope = self.names.scope() if GroupWriter.opens_block(op) else nullcontext()
+                    with scope:
                         GroupWriter(self, op, destinations).write()
                 case ops.For():
                     self.loop(op)
@@ -208,7 +211,9 @@ class BodyWriter:
                 case ops.ArrayStore():
                     self.scalar_store(op)
                 case ops.Barrier():
-                    self.writer.line("threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);")
+                    self.writer.line(
+                        "threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);"
+                    )
                 case ops.Yield() | ops.Assume():
                     pass
                 case _:
@@ -243,21 +248,38 @@ class BodyWriter:
                 self.copy_tile(self.declare_tile(value), initial)
         out.statement(op.loc)
         lower, upper, step = self.scalar(op.lower), self.scalar(op.upper), self.scalar(op.step)
+        dtype = induction.type.dtype
         name = self.names.unique(induction.name or "k")
         self.scalars[induction] = Expression(name)
+        counter = name
+        if dtype.bits < 64 and not self.may_step_past(op):
+            # Stepping past the upper bound could leave 32 bits, so the loop counts in 64.
+            counter = self.names.unique(f"{name}_count")
+            dtype = int64
         direction = op.step.owner.value if isinstance(op.step.owner, ops.Constant) else None
         limit = upper.inside(Precedence.ADD)
         if direction is None:
             by = step.inside(Precedence.ADD)
-            test = f"{by} > 0 ? {name} < {limit} : {by} < 0 && {name} > {limit}"
+            test = f"{by} > 0 ? {counter} < {limit} : {by} < 0 && {counter} > {limit}"
         else:
-            test = f"{name} {'<' if direction > 0 else '>'} {limit}"
-        advance = f"++{name}" if direction == 1 else f"{name} += {step.text}"
-        out.open(f"for ({mathlib.type_name(induction.type.dtype)} {name} = {lower.text}; {test}; {advance})")
+            test = f"{counter} {'<' if direction > 0 else '>'} {limit}"
+        advance = f"++{counter}" if direction == 1 else f"{counter} += {step.text}"
+        out.open(f"for ({mathlib.type_name(dtype)} {counter} = {lower.text}; {test}; {advance})")
         with self.names.scope():
+            if counter != name:
+                exact = mathlib.type_name(induction.type.dtype)
+                out.line(f"const {exact} {name} = {exact}({counter});")
             self.block(op.body)
             self.next_iteration(carried, op.body.terminator.operands)
         out.close()
+
+    def may_step_past(self, op: ops.For) -> bool:
+        """Whether the induction variable may go one step past the bound without overflow."""
+        intervals = self.expressions.intervals
+        (low, high), (least, most) = intervals.of(op.upper), intervals.of(op.step)
+        unit = least == most and abs(least) == 1  # stops at the bound itself
+        dtype = op.upper.type.dtype
+        return unit or (high + max(most, 0) <= dtype.maximum and low + min(least, 0) >= dtype.minimum)
 
     def next_iteration(self, carried: list[Value], finals: tuple[Value, ...]) -> None:
         """Assign the next carried values, all from the present ones."""
@@ -316,7 +338,9 @@ class BodyWriter:
             return
         index = self.names.unique("k")
         self.writer.line("#pragma unroll")
-        self.writer.line(f"for (int {index} = 0; {index} < {count}; ++{index}) {name}[{index}] = {other}[{index}];")
+        self.writer.line(
+            f"for (int {index} = 0; {index} < {count}; ++{index}) {name}[{index}] = {other}[{index}];"
+        )
 
     def branch(self, op: ops.If) -> None:
         out = self.writer
@@ -368,8 +392,10 @@ class BodyWriter:
 
     def write_grid(self, head: Writer) -> None:
         """Program ids from a linear number, for grids larger than MLX's limits."""
-        words = [f"uint({self.scalars_name}[{self.grid_words + axis}])" for axis in range(3)]  # type: ignore[operator]
-        head.line("const ulong program = threadgroup_position_in_grid.x + ulong(threadgroup_position_in_grid.y) * threadgroups_per_grid.x;")
+        assert self.grid_words is not None
+        words = [f"uint({self.scalars_name}[{self.grid_words + axis}])" for axis in range(3)]
+        head.line("const uint3 group = threadgroup_position_in_grid;")
+        head.line("const ulong program = group.x + ulong(group.y) * threadgroups_per_grid.x;")
         head.line(f"if (program >= ulong({words[0]}) * {words[1]} * {words[2]}) return;")
         head.line(f"const uint program_x = uint(program % {words[0]});")
         head.line(f"const uint program_y = uint(program / {words[0]} % {words[1]});")

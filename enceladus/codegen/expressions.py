@@ -76,7 +76,7 @@ class Expressions:
 def offset_only_values(ops_in_order: list[Op]) -> set[Value]:
     """Integer values that reach nothing but the offsets of memory accesses.
 
-    Their overflow needs no wrapping: a wrapped offset is outside the array, and masked-off lanes do not use it.
+    Their overflow needs no wrapping: such an offset is outside the array, and masked-off lanes do not use it.
     """
     elsewhere: set[Value] = set()
     for op in reversed(ops_in_order):

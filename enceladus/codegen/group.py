@@ -50,10 +50,20 @@ class GroupWriter:
 
     # ------------------------------------------------------------------------------- frame
 
+    @staticmethod
+    def opens_block(group: TileGroup) -> bool:
+        """Whether braces enclose everything the group declares."""
+        return group.layout.chunks > 1 or GroupWriter.is_guarded(group)
+
+    @staticmethod
+    def is_guarded(group: TileGroup) -> bool:
+        """Whether only the threads that have elements enter the group."""
+        return group.layout.busy_threads < group.layout.threads and not group.results
+
     def write(self) -> None:
         out, layout = self.body.writer, self.layout
         idle = layout.busy_threads < layout.threads
-        guarded = idle and not self.group.results
+        guarded = self.is_guarded(self.group)
         depth = out.depth + bool(self.counter) + guarded
         self.before.depth = self.after.depth = depth
         self.each.depth = depth + bool(self.element)
@@ -180,9 +190,10 @@ class GroupWriter:
     def named(self, op: Op) -> None:
         """Operations the user gave a name are written where they stand, in the order of the source."""
         value = op.results[0]
-        if value.name and value in self.elementwise and not isinstance(op, ops.MakeRange | ops.Splat):
-            if value.type.shape == self.layout.shape and not self.only_a_guard(value):
-                self.value(value)
+        if not value.name or value not in self.elementwise or isinstance(op, ops.MakeRange | ops.Splat):
+            return
+        if value.type.shape == self.layout.shape and not self.only_a_guard(value):
+            self.value(value)
 
     def only_a_guard(self, value: Value) -> bool:
         return all(isinstance(op, ContinueIf) for op in self.group.body.ops if value in op.operands)
@@ -252,7 +263,11 @@ class GroupWriter:
         self.after.line(text)
 
     def address(self, op: ops.ArrayLoad | ops.ArrayStore, level: int) -> str:
-        array = self.body.output_name(op.array) if isinstance(op, ops.ArrayStore) else self.body.input_name(op.array)
+        array = (
+            self.body.output_name(op.array)
+            if isinstance(op, ops.ArrayStore)
+            else self.body.input_name(op.array)
+        )
         offset = self.value(op.offset, level)
         return array if offset.text == "0" else f"{array} + {offset.inside(Precedence.ADD)}"
 
@@ -340,9 +355,13 @@ class GroupWriter:
                 return self.value(op.value, level, axes)
             case SharedLoad():
                 index = self.linear_index_of(op.shape, level, axes)
-                return Expression(f"{self.body.shared_slot(op.slot, value.type)}[{index.text}]", Precedence.CALL)
+                return Expression(
+                    f"{self.body.shared_slot(op.slot, value.type)}[{index.text}]", Precedence.CALL
+                )
             case ops.ArrayLoad() if value in self.vectors:
-                return Expression(f"{self.vectors[value]}[{self.element if level == _ELEMENT else 0}]", Precedence.CALL)
+                return Expression(
+                    f"{self.vectors[value]}[{self.element if level == _ELEMENT else 0}]", Precedence.CALL
+                )
             case ops.ArrayLoad():
                 expression = self.load(op, level, axes)
             case _:

@@ -86,7 +86,7 @@ class CompiledKernel:
 
     @property
     def roles(self) -> dict[str, str]:
-        """Array parameter name → ``"read"``, ``"written"``, ``"read-written"``, ``"atomic"``, ``"unused"``."""
+        """Array parameter name → its role's name, such as ``"read"`` or ``"written"``."""
         return {a.name: a.role.value for a in self.arrays}
 
     @property
@@ -110,7 +110,7 @@ class CompiledKernel:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> CompiledKernel:
-        """The inverse of :meth:`to_json`; raises ``KeyError``, ``TypeError`` or ``ValueError`` on bad data."""
+        """The inverse of :meth:`to_json`; ``KeyError``, ``TypeError`` or ``ValueError`` on bad data."""
         data = dict(data)
         data["arrays"] = [ArrayParameter(**{**a, "role": Role(a["role"])}) for a in data["arrays"]]
         data["scalars"] = [ScalarParameter(**s) for s in data["scalars"]]

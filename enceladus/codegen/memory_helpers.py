@@ -115,7 +115,9 @@ def _header(loads: frozenset[tuple[int, int]], stores: frozenset[tuple[int, int]
             vector=_VECTOR_TYPES[count * size],
             unpack=_UNPACK[size].format(word="word"),
         )
-    parts += [_PACK_FUNCTION.format(size=s, pack=_PACK[s]) for s in sorted({s for c, s in stores if c * s >= 4})]
+    parts += [
+        _PACK_FUNCTION.format(size=s, pack=_PACK[s]) for s in sorted({s for c, s in stores if c * s >= 4})
+    ]
     for count, size in sorted(stores):
         vector, total = _VECTOR_TYPES[count * size], count * size
         packed = ", ".join(f"word{size}(&x[i], {k})" for k in range(total // 4))
@@ -123,7 +125,9 @@ def _header(loads: frozenset[tuple[int, int]], stores: frozenset[tuple[int, int]
             packed = "uint(as_type<uchar>(x[i])) | uint(as_type<uchar>(x[i + 1])) << 8"
         packed = packed if total == 4 else f"{vector}({packed})"
         plural = "" if size == 1 else "s"
-        parts.append(_STORE.format(count=count, size=size, s=plural, bytes=total, vector=vector, packed=packed))
+        parts.append(
+            _STORE.format(count=count, size=size, s=plural, bytes=total, vector=vector, packed=packed)
+        )
     if alignment:
         parts += _both_spaces(_IS_ALIGNED)
     if not parts:

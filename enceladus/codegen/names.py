@@ -22,10 +22,38 @@ ATTRIBUTES = (
     "threads_per_threadgroup",
 )  # fmt: skip
 _SHAPE_SUFFIXES = ("_shape", "_strides", "_ndim")
+#: Types such as ``uint2`` and ``half4x4``: a variable of that name would hide the type.
+_VECTOR_TYPE = re.compile(r"(bool|u?char|u?short|u?int|u?long|half|bfloat|float|double)[1-4](x[2-4])?")
 _MAGIC = re.compile("|".join(ATTRIBUTES))
 
 _RESERVED = frozenset(
-    ["alignas", "alignof", "and", "and_eq", "asm", "auto", "bitand", "bitor", "bool", "break", "case", "catch", "char", "class", "compl", "concept", "const", "constexpr", "const_cast", "consteval", "constinit", "continue", "co_await", "co_return", "co_yield", "decltype", "default", "delete", "do", "double", "dynamic_cast", "else", "enum", "explicit", "export", "extern", "false", "float", "for", "friend", "goto", "if", "inline", "int", "long", "mutable", "namespace", "new", "noexcept", "not", "not_eq", "nullptr", "operator", "or", "or_eq", "private", "protected", "public", "register", "reinterpret_cast", "requires", "return", "short", "signed", "sizeof", "static", "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using", "virtual", "void", "volatile", "wchar_t", "while", "xor", "xor_eq", "final", "override", "import", "module", "kernel", "vertex", "fragment", "mesh", "object", "device", "constant", "thread", "threadgroup", "threadgroup_imageblock", "ray_data", "object_data", "half", "bfloat", "uchar", "ushort", "uint", "ulong", "size_t", "ptrdiff_t", "sampler", "texture", "array", "vec", "matrix", "packed", "coherent", "metal", "precise", "fast", "raytracing", "simd", "quad", "enceladus", "mlx", "std", "cg", "abs", "absdiff", "acos", "acosh", "addsat", "all", "any", "asin", "asinh", "as_type", "atan", "atan2", "atanh", "ceil", "clamp", "clz", "copysign", "cos", "cosh", "cospi", "cross", "ctz", "determinant", "distance", "divide", "dot", "exp", "exp10", "exp2", "extract_bits", "fabs", "faceforward", "fdim", "floor", "fma", "fmax", "fmedian3", "fmin", "fmod", "fract", "frexp", "hadd", "ilogb", "insert_bits", "isfinite", "isinf", "isnan", "isnormal", "isordered", "isunordered", "ldexp", "length", "log", "log10", "log1p", "log2", "mad24", "mad", "mad_hi", "madhi", "madsat", "max", "max3", "median3", "min", "min3", "mix", "modf", "mul24", "mulhi", "nextafter", "normalize", "pow", "powr", "popcount", "reflect", "refract", "reverse_bits", "rhadd", "rint", "rotate", "round", "rsqrt", "saturate", "select", "sign", "signbit", "sin", "sincos", "sinh", "sinpi", "smoothstep", "sqrt", "step", "subsat", "tan", "tanh", "tanpi", "transpose", "trunc", "hypot", "ceildiv", "cast_to", "erf", "expm1", "NAN", "INFINITY", "HUGE_VALF", "M_PI_F", "complex32_t", "complex64_t", "complex_t", "Limits", "elem_to_loc", "elem_to_loc_1", "elem_to_loc_2", "elem_to_loc_3", "LoopedElemToLoc", "WorkPerThread", "ConditionalType", "bfloat16_t", "float16_t", "int8_t", "int16_t", "int32_t", "int64_t", "uint8_t", "uint16_t", "uint32_t", "uint64_t", "blockIdx", "threadIdx", "blockDim", "gridDim", "warpSize", "dim3", "__global__", "__device__", "__shared__", "__restrict__", "erfc", "printf", "assert", "memcpy", "memset", "main", "NULL", "True", "False", "None", "linux", "unix", "i386"]
+    """
+    alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl concept const
+    constexpr const_cast consteval constinit continue co_await co_return co_yield decltype default delete do
+    double dynamic_cast else enum explicit export extern false float for friend goto if inline int long
+    mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected public register
+    reinterpret_cast requires return short signed sizeof static static_assert static_cast struct switch
+    template this thread_local throw true try typedef typeid typename union unsigned using virtual void
+    volatile wchar_t while xor xor_eq final override import module kernel vertex fragment mesh object device
+    constant thread threadgroup threadgroup_imageblock ray_data object_data half bfloat uchar ushort uint
+    ulong size_t ptrdiff_t sampler texture array vec matrix packed coherent metal precise fast raytracing simd
+    quad enceladus mlx std cg abs absdiff acos acosh addsat all any asin asinh as_type atan atan2 atanh ceil
+    clamp clz copysign cos cosh cospi cross ctz determinant distance divide dot exp exp10 exp2 extract_bits
+    fabs faceforward fdim floor fma fmax fmedian3 fmin fmod fract frexp hadd ilogb insert_bits isfinite isinf
+    isnan isnormal isordered isunordered ldexp length log log10 log1p log2 mad24 mad mad_hi madhi madsat max
+    max3 median3 min min3 mix modf mul24 mulhi nextafter normalize pow powr popcount reflect refract
+    reverse_bits rhadd rint rotate round rsqrt saturate select sign signbit sin sincos sinh sinpi smoothstep
+    sqrt step subsat tan tanh tanpi transpose trunc hypot ceildiv cast_to erf expm1 NAN INFINITY HUGE_VALF
+    M_PI_F complex32_t complex64_t complex_t Limits elem_to_loc elem_to_loc_1 elem_to_loc_2 elem_to_loc_3
+    LoopedElemToLoc WorkPerThread ConditionalType bfloat16_t float16_t int8_t int16_t int32_t int64_t uint8_t
+    uint16_t uint32_t uint64_t blockIdx threadIdx blockDim gridDim warpSize dim3 __global__ __device__
+    __shared__ __restrict__ erfc printf assert memcpy memset main NULL True False None linux unix i386
+    """.split()  # noqa: SIM905 (a list of 400 quoted words is no clearer)
+)
+
+#: Vector and matrix types: ``half2``, ``float4x4``, ``packed_int3`` …
+_VECTOR_TYPE = re.compile(
+    r"(packed_|simdgroup_)?(bool|u?char|u?short|u?int|u?long|b?float|half|bfloat)[2348](x[2348])?"
 )
 
 
@@ -60,9 +88,9 @@ class Names:
         """An unused identifier that resembles ``wanted``; ``outermost``: taken for the whole body."""
         base = self.harmless(_identifier(wanted))
         name, number = base, 1
-        while name in self._taken or not self.is_harmless(name):
+        while name in self._taken or _VECTOR_TYPE.fullmatch(name) or not self.is_harmless(name):
             number += 1
-            name = f"{base}{'_' if base[-1].isdigit() else ''}{number}"
+            name = f"{base}{'_' if base[-1].isdigit() or base in _RESERVED else ''}{number}"
         self._taken.add(name)
         if self._scopes and not outermost:
             self._scopes[-1].append(name)

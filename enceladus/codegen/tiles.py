@@ -32,7 +32,7 @@ class RegisterTiles:
 
     def _block(self, block: Block) -> None:
         makers = {v: op for op in block.ops for v in op.results if not v.type.is_scalar}
-        for position, op in enumerate(block.ops):
+        for op in block.ops:
             for nested in op.blocks if not isinstance(op, TileGroup) else ():
                 self._block(nested)
             if isinstance(op, ops.For):
@@ -72,7 +72,7 @@ class RegisterTiles:
         if isinstance(maker, TileGroup):
             return True
         if not isinstance(maker, ops.If):
-            return not any(value in op.operands for op in maker.walk())  # an inner loop reads as it writes
+            return False  # an inner loop's initial value would be written where others still read
         index = maker.results.index(final)
         return all(self._may_overwrite(arm, value, arm.terminator.operands[index]) for arm in maker.blocks)
 

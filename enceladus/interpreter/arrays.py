@@ -28,12 +28,20 @@ def dtype_of(array: np.ndarray) -> DType | None:
     return _FROM_NUMPY.get(array.dtype)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class BoundArray:
-    """An array argument: ``flat`` is a 1-D view of the caller's memory, ``name`` the parameter's name."""
+    """An array argument: ``flat`` is a 1-D view of the caller's memory, ``name`` the parameter's name.
+
+    Loads read ``before``, the contents from before the launch: as on a GPU, where MLX's inputs are
+    immutable, no program sees what another one stores. It is ``flat`` itself until the first store.
+    """
 
     name: str
     flat: np.ndarray
+    before: np.ndarray = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        self.before = self.flat
 
 
 @dataclass(frozen=True, slots=True, eq=False)

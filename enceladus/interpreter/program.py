@@ -97,7 +97,7 @@ def load(
     result = np.zeros(offsets.shape, array.flat.dtype)
     if other is not None:
         result[...] = other
-    result[active] = array.flat[offsets[active]]
+    result[active] = array.before[offsets[active]]
     return result
 
 
@@ -108,6 +108,8 @@ def store(pointers: Pointers, value: np.ndarray, mask: np.ndarray | None, progra
     check_bounds("store", pointers, active, program)
     if not array.flat.flags.writeable:
         raise ValueError(f"the kernel writes to {array.name!r}, which is a read-only array")
+    if array.before is array.flat:
+        array.before = array.flat.copy()
     array.flat[offsets[active]] = np.broadcast_to(value, offsets.shape)[active]
 
 

@@ -13,9 +13,9 @@ operation is one class in ``ops.py`` and nothing lists it again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, ClassVar, dataclass_transform
 
 from enceladus.errors import InternalError, Location
 from enceladus.ir.types import TileType
@@ -133,31 +133,47 @@ def _required_operands(names: tuple[str, ...]) -> property:
     return property(attrgetter(*names))
 
 
-OpClass = TypeVar("OpClass", bound=type)
+def _with_fields(declared: Any) -> type:
+    """The class with a slot for each annotated field and an ``__init__`` that takes them in order.
+
+    What ``dataclass(slots=True)`` does, in a tenth of its time: there are many operations, and importing
+    them is part of importing the package.
+    """
+    names = list(declared.__annotations__)
+    members = {k: v for k, v in vars(declared).items() if k not in ("__dict__", "__weakref__")}
+    defaults = {name: members.pop(name) for name in names if name in members}
+    members["__slots__"] = tuple(names)
+    parameters = ", ".join(f"{name}=_defaults[{name!r}]" if name in defaults else name for name in names)
+    lines = [f"def __init__(self{', ' if names else ''}{parameters}):"]
+    lines += [f"    self.{name} = {name}" for name in names] or ["    pass"]
+    namespace: dict[str, Any] = {"_defaults": defaults}
+    exec("\n".join(lines), namespace)
+    members["__init__"] = namespace["__init__"]
+    return type(declared.__name__, declared.__bases__, members)
+
 
 #: Every operation class, in the order of declaration; tests walk it to find holes.
 OPERATIONS: list[type[Op]] = []
 
 
 @dataclass_transform(eq_default=False)
-def operation(mnemonic: str, **traits: bool) -> Callable[[OpClass], OpClass]:
+def operation(mnemonic: str, **traits: bool) -> Callable[[Any], Any]:
     """Class decorator: declare an operation from its annotated fields (see the module's docstring)."""
 
-    def declare(cls: OpClass) -> OpClass:
-        cls = dataclass(eq=False, slots=True, repr=False)(cls)
+    def declare(declared: Any) -> Any:
         optional = False
         groups: dict[str, list[str]] = {"one": [], "many": [], "block": [], "attribute": []}
-        for field in fields(cls):
-            annotation = str(field.type)
+        for name, annotation in declared.__annotations__.items():
             if annotation in ("Value", "Value | None"):
-                groups["one"].append(field.name)
+                groups["one"].append(name)
                 optional |= annotation != "Value"
             elif annotation == "tuple[Value, ...]":
-                groups["many"].append(field.name)
+                groups["many"].append(name)
             elif annotation == "Block":
-                groups["block"].append(field.name)
+                groups["block"].append(name)
             else:
-                groups["attribute"].append(field.name)
+                groups["attribute"].append(name)
+        cls: Any = _with_fields(declared)
         cls.operand_fields = tuple(groups["one"])
         cls.operand_list_fields = tuple(groups["many"])
         cls.block_fields = tuple(groups["block"])

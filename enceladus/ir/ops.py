@@ -210,7 +210,9 @@ class Binary(Op):
         return (self.lhs.type,)
 
     def verify(self) -> str | None:
-        return None if self.lhs.type == self.rhs.type else f"operands differ: {self.lhs.type}, {self.rhs.type}"
+        return (
+            None if self.lhs.type == self.rhs.type else f"operands differ: {self.lhs.type}, {self.rhs.type}"
+        )
 
 
 @operation("compare", elementwise=True)
@@ -223,7 +225,9 @@ class Compare(Op):
         return (self.lhs.type.with_element(int1),)
 
     def verify(self) -> str | None:
-        return None if self.lhs.type == self.rhs.type else f"operands differ: {self.lhs.type}, {self.rhs.type}"
+        return (
+            None if self.lhs.type == self.rhs.type else f"operands differ: {self.lhs.type}, {self.rhs.type}"
+        )
 
 
 @operation("select", elementwise=True)

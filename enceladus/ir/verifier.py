@@ -30,7 +30,7 @@ _ILLEGAL = {
     Stage.ARRAY: _ONLY_TILE + _ONLY_LAID_OUT,
     Stage.LAID_OUT: _ONLY_TILE,
 }
-#: Operations that make or take tiles outside groups in the laid-out stage: control flow hands register tiles on.
+#: What may handle tiles outside groups in the laid-out stage: control flow hands register tiles on.
 _CARRIES_TILES = (ops.For, ops.If, ops.Yield, laid_out.TileGroup)
 
 
@@ -43,7 +43,9 @@ def verify(function: Function, stage: Stage = Stage.TILE) -> None:
     if problems:
         printer = Printer()
         text = printer.function(function)
-        found = "\n".join(f"  {op.mnemonic} {[printer.name(v) for v in op.results]}: {why}" for op, why in problems)
+        found = "\n".join(
+            f"  {op.mnemonic} {[printer.name(v) for v in op.results]}: {why}" for op, why in problems
+        )
         raise InternalError(f"tile IR is broken (stage {stage.value}):\n{found}\n{text}")
 
 

@@ -370,6 +370,8 @@ def numpy_dtype(array: Any, subject: str) -> DType:
 
 def numpy_to_mlx(array: Any) -> mx.array:
     """A copy of a NumPy array in MLX; bfloat16 goes by its bits."""
+    if not array.flags.c_contiguous:  # MLX refuses some strides
+        array = array.copy(order="C")
     if array.dtype.name == "bfloat16":
         return mx.array(array.view("uint16")).view(mx.bfloat16)
     return mx.array(array)

@@ -12,7 +12,7 @@ from enceladus import knobs
 from enceladus.codegen.kernel import CompiledKernel
 from enceladus.errors import EnceladusWarning
 from enceladus.frontend.function import KernelFunction
-from enceladus.mlx_bridge import cache
+from enceladus.frontend.signature import ArrayArgument, TupleArgument
 from enceladus.mlx_bridge.specialization import SpecializationKey
 
 if TYPE_CHECKING:
@@ -107,8 +107,8 @@ class Compilations:
             with self._lock:
                 found = self._kernels.get(key)
                 if found is None:
-                    found = self._load_or_compile(key)
-                    self._kernels[key] = found
+                    found = self._kernels[key] = self._load_or_compile(key)
+                    self._warn(key, found.warnings)
         return found
 
     def function(self, key: SpecializationKey, *, debugging: bool = False) -> Function:
@@ -122,25 +122,27 @@ class Compilations:
                     knobs.warn_about_unknown()
                     found = prepare_function(self._kernel, key, debugging=debugging)
                     self._functions[place] = found
-                    self._note(key)
+                    if not debugging:
+                        self._warn(key, [])
         return found
 
     def _load_or_compile(self, key: SpecializationKey) -> CompiledKernel:
+        from enceladus.mlx_bridge import cache  # needs json and logging, which are slow to import
+
         knobs.warn_about_unknown()
         compiled = None if knobs.dump() else cache.load(key)
         if compiled is None:
             compiled = compile_kernel(self._kernel, key)
             cache.store(key, compiled)
-        for text in compiled.warnings:
+        return compiled
+
+    def _warn(self, key: SpecializationKey, texts: list[str]) -> None:
+        """Pass on the compiler's warnings, each once, and warn of a kernel specialized again and again."""
+        self._history.append(key)
+        for text in texts:
             if text not in self._warned:
                 self._warned.add(text)
                 warnings.warn(f"{self._kernel.name}: {text}", EnceladusWarning, stacklevel=2)
-        self._note(key)
-        return compiled
-
-    def _note(self, key: SpecializationKey) -> None:
-        """Warn when one kernel is specialized again and again."""
-        self._history.append(key)
         if len(self._history) == MANY:
             warnings.warn(
                 f"{self._kernel.name} has been compiled {MANY} times in this process; {self._blame()}",
@@ -155,15 +157,15 @@ class Compilations:
             changes.update(entry.partition(":")[0] for entry in before.difference(after))
         if not changes:
             return "nothing in its key changed"
-        name, times = changes.most_common(1)[0]
+        distinct = {name: len({key.lines()[name] for key in self._history}) for name in changes}
+        name = max(changes, key=lambda name: (changes[name], distinct[name]))
+        times = changes[name]
         advice = ""
         if name.startswith("argument "):
-            parameter = self._kernel.by_name.get(name.removeprefix("argument "))
-            if parameter is not None and parameter.constexpr:
+            parameter = name.removeprefix("argument ")
+            record = dict(self._history[-1].arguments)[parameter]
+            if self._kernel.by_name[parameter].constexpr:
                 advice = "; a value that changes often should not be tl.constexpr"
-            else:
-                advice = (
-                    f"; if its integer values are what changes, use "
-                    f"@enceladus.jit(do_not_specialize=[{name.removeprefix('argument ')!r}])"
-                )
+            elif not isinstance(record, (ArrayArgument, TupleArgument)):
+                advice = f"; @enceladus.jit(do_not_specialize=[{parameter!r}]) makes one kernel serve all"
         return f"what changed most often is {name} ({times} times){advice}"

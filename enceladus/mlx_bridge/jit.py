@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +10,7 @@ from types import FunctionType
 from typing import Any, overload
 
 from enceladus import knobs
-from enceladus.frontend.function import MISSING, KernelFunction
+from enceladus.frontend.function import KernelFunction
 from enceladus.ir.builder import current_emitter
 from enceladus.mlx_bridge import engines, fastpath
 from enceladus.mlx_bridge import grid as grids
@@ -143,7 +142,8 @@ class JITFunction:
         key, launch = found
         sizes = grids.padded(grids.resolve(grid, values))
         remap = grids.needs_remap(sizes, key.num_warps, launch.engine)
-        if remap != key.grid_remap or self._is_wide(values, sizes) != key.wide:
+        wide = self._is_large(values) or max(sizes) * launch.compiled.largest_tile > _INDEX_LIMIT + 1
+        if remap != key.grid_remap or wide != key.wide:
             return None
         return launch.with_numbers(sizes, remap, values)
 
@@ -186,11 +186,13 @@ class JITFunction:
             found = self._registered[place] = (compiled, engines.register(engine, compiled))
         return found[1]
 
-    def _understand(self, grid: Any, values: dict[str, Any], num_warps: Any, engine: str) -> Call:
-        """Check the call and find its specialization key."""
+    def _understand(
+        self, grid: Any, values: dict[str, Any], num_warps: Any, engine: str, wide: bool = False
+    ) -> Call:
+        """Check the call and find its specialization key; ``wide`` asks for 64-bit index arithmetic."""
         warps = self._warps(num_warps)
         sizes = grids.padded(grids.resolve(grid, values))
-        wide = self._is_wide(values, sizes)
+        wide = wide or self._is_large(values)
         classifier = Classifier(self.kernel_function, self.options.do_not_specialize, wide)
         bound = classifier.classify(values)
         key = SpecializationKey(
@@ -203,23 +205,28 @@ class JITFunction:
             debug=knobs.debug(),
             grid_remap=engine in ("metal", "cuda") and grids.needs_remap(sizes, warps, engine),
         )
-        return Call(engine, key, bound, sizes)
+        call = Call(engine, key, bound, sizes)
+        if not wide and self._reaches_far(call):
+            return self._understand(grid, values, num_warps, engine, wide=True)
+        return call
 
-    def _is_wide(self, values: Mapping[str, Any], sizes: grids.Grid) -> bool:
-        """Whether offsets could pass 2**31, so that index arithmetic needs 64 bits.
+    def _is_large(self, values: Mapping[str, Any]) -> bool:
+        """Whether an array is so large that its offsets pass 2**31."""
+        runtime = (values[p.name] for p in self.kernel_function.parameters if not p.constexpr)
+        return any(_largest_size(value) > _INDEX_LIMIT for value in runtime)
 
-        So it is for arrays that large, and for grids that reach beyond with blocks as large as the largest
-        constexpr. Numbers that are no sizes can make this true needlessly, which costs some speed only.
-        """
-        largest = 1
-        for parameter in self.kernel_function.parameters:
-            value = values[parameter.name]
-            if parameter.constexpr:
-                if type(value) is int and value > largest:
-                    largest = value
-            elif _largest_size(value) > _INDEX_LIMIT:
-                return True
-        return max(sizes) * largest > _INDEX_LIMIT + 1
+    def _reaches_far(self, call: Call) -> bool:
+        """Whether the grid times the kernel's largest tile passes 2**31, so that block starts could wrap."""
+        programs = max(call.grid)
+        if programs <= 2**31 // (1 << 20):  # no kernel has a larger tile than 2**20 elements
+            return False
+        if call.engine in ("metal", "cuda"):
+            tile = self._compilations.kernel(call.key).largest_tile
+        else:
+            from enceladus.passes.intervals import largest_tile
+
+            tile = largest_tile(self._compilations.function(call.key))
+        return programs * tile > _INDEX_LIMIT + 1
 
     def _warps(self, num_warps: Any) -> int:
         if isinstance(num_warps, bool) or not hasattr(num_warps, "__index__"):
@@ -244,8 +251,8 @@ class JITFunction:
             )
         for name in options:
             known = [*names, "num_warps", *fastpath.IGNORED_OPTIONS]
-            close = difflib.get_close_matches(name, known, n=1)
-            advice = f"; did you mean {close[0]!r}?" if close else f"; its parameters are {', '.join(names)}"
+            close = _closest(name, known)
+            advice = close or f"; its parameters are {', '.join(names)}"
             raise TypeError(f"{self.__name__}() got an unexpected keyword argument {name!r}{advice}")
 
     # ------------------------------------------------------------------------------ inspection
@@ -274,8 +281,16 @@ class JITFunction:
         return warm.explain(engine)
 
 
+def _closest(name: str, known: Sequence[str]) -> str:
+    """``"; did you mean …?"``, or ``""``."""
+    import difflib
+
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
 def _largest_size(value: Any) -> int:
-    """Elements of an array, or of the largest one in a tuple."""
+    """Elements of an array, or of the largest one in a tuple; 0 for anything else."""
     if isinstance(value, tuple):
         return max(map(_largest_size, value), default=0)
     size = getattr(value, "size", 0)
@@ -320,9 +335,8 @@ def jit(
     for name in ignored:
         if name not in _IGNORED:
             known = ["do_not_specialize", "interpret", "math_mode", *_IGNORED]
-            close = difflib.get_close_matches(name, known, n=1)
-            advice = f"; did you mean {close[0]!r}?" if close else ""
-            raise TypeError(f"jit() got an unexpected argument {name!r}{advice}")
+            close = _closest(name, known)
+            raise TypeError(f"jit() got an unexpected argument {name!r}{close}")
     if math_mode not in MATH_MODES:
         raise ValueError(f"math_mode is {math_mode!r}; it must be one of {', '.join(map(repr, MATH_MODES))}")
 
@@ -356,4 +370,4 @@ def _names(function: FunctionType, chosen: Sequence[str | int]) -> frozenset[str
     return frozenset(found)
 
 
-__all__ = ["MISSING", "JITFunction", "Options", "jit"]
+__all__ = ["JITFunction", "Options", "jit"]

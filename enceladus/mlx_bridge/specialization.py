@@ -5,7 +5,6 @@ Print it to read it, ``difference`` two of them to see why a kernel was compiled
 
 from __future__ import annotations
 
-import hashlib
 import os
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
@@ -75,6 +74,8 @@ class SpecializationKey:
 
     def digest(self) -> str:
         """Hex digest that also covers the compiler's own version: the name of the disk entry."""
+        import hashlib
+
         text = f"{compiler_fingerprint()}\n{self}"
         return hashlib.sha256(text.encode()).hexdigest()[:40]
 
@@ -85,6 +86,8 @@ def compiler_fingerprint() -> str:
 
     Reading times instead of contents keeps a disk-cache hit cheap; an edited file changes both.
     """
+    import hashlib
+
     from enceladus import __version__
 
     root = os.path.dirname(os.path.dirname(__file__))

@@ -79,7 +79,11 @@ class Analysis:
         finals = loop.body.terminator.operands
         for argument, initial, final in zip(loop.body.arguments[1:], loop.initial, finals, strict=True):
             add_op = final.owner
-            if isinstance(add_op, ops.Binary) and add_op.kind is B.ADD and argument in (add_op.lhs, add_op.rhs):
+            if (
+                isinstance(add_op, ops.Binary)
+                and add_op.kind is B.ADD
+                and argument in (add_op.lhs, add_op.rhs)
+            ):
                 self.inductions[argument] = (initial, add_op.rhs if add_op.lhs is argument else add_op.lhs)
 
     # ----------------------------------------------------------------------------- affine

@@ -9,6 +9,7 @@ Does not remove dead operations (``dce`` does) and does not hoist loads (a loop 
 
 from __future__ import annotations
 
+from enceladus.errors import Location
 from enceladus.ir import ops
 from enceladus.ir.core import Block, Function, Op, Value
 from enceladus.ir.ops import BinaryKind as B
@@ -74,7 +75,7 @@ class _Canonicalizer:
     def __init__(self) -> None:
         self.mapping: dict[Value, Value] = {}
         self.scope = _Scope(None)
-        self.loc = None
+        self.loc: Location | None = None
 
     # ---------------------------------------------------------------------------- walking
 
@@ -133,7 +134,11 @@ class _Canonicalizer:
             scope = scope.parent
         target = self.scope
         if op.results[0].type.is_scalar and not isinstance(op, ops.ArrayLoad):
-            while target.is_loop and target.parent is not None and not any(v in target.values for v in op.operands):
+            while (
+                target.is_loop
+                and target.parent is not None
+                and not any(v in target.values for v in op.operands)
+            ):
                 target = target.parent
         target.ops.append(op)
         target.available[key] = op.results
@@ -234,7 +239,11 @@ class _Canonicalizer:
             return None
         for splat, other in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
             inner = other.owner
-            if not isinstance(splat.owner, ops.Splat) or not isinstance(inner, ops.Binary) or inner.kind is not B.ADD:
+            if (
+                not isinstance(splat.owner, ops.Splat)
+                or not isinstance(inner, ops.Binary)
+                or inner.kind is not B.ADD
+            ):
                 continue
             for inner_splat, tile in ((inner.lhs, inner.rhs), (inner.rhs, inner.lhs)):
                 if isinstance(inner_splat.owner, ops.Splat):

@@ -27,9 +27,9 @@ def _sweep(block: Block, live: set[Value]) -> None:
                     continue
                 _sweep_loop(op, live)
             case ops.If():
-                if not any(v in live for v in op.results):
-                    if not _has_effect(op.then_block) and not _has_effect(op.else_block):
-                        continue
+                used = any(v in live for v in op.results)
+                if not used and not _has_effect(op.then_block) and not _has_effect(op.else_block):
+                    continue
                 _sweep_branch(op, live)
             case _ if op.pure and not any(v in live for v in op.results):
                 continue

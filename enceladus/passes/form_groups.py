@@ -7,7 +7,7 @@ needed. Scalars stand outside groups. Values used after their group are register
 How: each straight-line stretch is cut into groups by the shape of its roots (stores, and tiles that outlive
 the stretch). A group takes copies of everything that its roots need, down to scalars and register tiles.
 Loads are pure (inputs are immutable), so copying one is correct; index arithmetic is always copied rather
-than kept. A register tile that is needed in a group of another shape makes one trip through threadgroup memory.
+than kept. A register tile needed in a group of another shape makes one trip through threadgroup memory.
 
 Layout of a group: the fastest axis is the one most accesses are contiguous along; ``vector`` is the widest
 access that ``full_blocks`` allowed, so edge blocks deal single elements to consecutive lanes. Groups that
@@ -98,10 +98,8 @@ class _Former:
                 after_then, self.order = self.order, before
                 self.block(op.else_block)
                 self.order.merge(after_then)
-                results = zip(
-                    op.then_block.terminator.operands, op.else_block.terminator.operands, op.results, strict=True
-                )
-                for values in results:
+                arms = (arm.terminator.operands for arm in op.blocks)
+                for values in zip(*arms, op.results, strict=True):
                     self.join(values)
         self.out.append(op)
 
@@ -117,8 +115,9 @@ class _Former:
             self.out = outer
 
     def twins(self, a: ops.ArrayStore, b: ops.ArrayStore) -> bool:
-        """Whether two stores have the same offsets: the fast and the exact version of one statement."""
-        return a.loc is not None and a.loc == b.loc
+        """Whether two stores have the same offsets, like the fast and the exact version of one statement."""
+        x, y = self.analysis.affine(a.offset), self.analysis.affine(b.offset)
+        return x is not None and x == y and a.offset.type.shape == b.offset.type.shape
 
     def join(self, values: tuple[Value, ...]) -> None:
         if not values[0].type.is_scalar:
@@ -137,7 +136,11 @@ class _Former:
         defined = {v for op in stretch for v in op.results if not v.type.is_scalar}
         keep = (later.exact & defined) | self.needed_later(later.tiles, defined)
         # No scalar depends on a tile here, so scalar arithmetic may stand first; stores keep their place.
-        self.out.extend(op for op in stretch if (op.results and op.results[0].type.is_scalar) or isinstance(op, ops.Assume))
+        self.out.extend(
+            op
+            for op in stretch
+            if (op.results and op.results[0].type.is_scalar) or isinstance(op, ops.Assume)
+        )
         roots: list[Op | Value] = []
         stores: set[ops.ArrayStore] = set()
         for op in stretch:
@@ -247,7 +250,10 @@ class _Former:
         for groups in members.values():
             shape = groups[0].layout.shape
             accesses = [
-                op for g in groups for op in g.body.ops if isinstance(op, _ACCESS) and op.offset.type.shape == shape
+                op
+                for g in groups
+                for op in g.body.ops
+                if isinstance(op, _ACCESS) and op.offset.type.shape == shape
             ]
             axis = fastest_axis(accesses, self.analysis) if accesses else len(shape) - 1
             order = (axis, *(k for k in reversed(range(len(shape))) if k != axis))
@@ -309,7 +315,12 @@ def _guard(group: TileGroup) -> None:
     """Where every store has one mask and nothing outlives the group, the mask guards the whole element."""
     stores = [op for op in group.body.ops if isinstance(op, ops.ArrayStore)]
     masks = {op.mask for op in stores}
-    if group.results or not stores or len(masks) != 1 or any(isinstance(op, SharedStore) for op in group.body.ops):
+    if (
+        group.results
+        or not stores
+        or len(masks) != 1
+        or any(isinstance(op, SharedStore) for op in group.body.ops)
+    ):
         return
     (mask,) = masks
     if mask is None or mask.type.shape != group.layout.shape or isinstance(mask.owner, ops.ArrayLoad):

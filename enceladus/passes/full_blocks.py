@@ -9,8 +9,9 @@ contiguous accesses::
         the operations as they were, element by element
 
 The condition is uniform over a program, so there is no divergence; only edge blocks and misaligned arrays
-take the second version. Whether a mask is full is decided exactly: the largest value of the tile is compared in 64 bits
-unless interval analysis proves that 32 do. Output arrays are fresh allocations, whose start is aligned.
+take the second version. Whether a mask is full is decided exactly: the largest value of the tile is
+compared in 64 bits unless interval analysis proves that 32 do. Output arrays are fresh allocations, whose
+start is aligned.
 Values used after the stretch leave through the branch's results.
 """
 
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from enceladus.errors import Location
 from enceladus.ir import ops
 from enceladus.ir.core import Block, Function, Op, Value
 from enceladus.ir.ops import BinaryKind, CompareKind
@@ -26,6 +28,8 @@ from enceladus.passes.affine import Analysis, Polynomial, constant_polynomial
 from enceladus.passes.intervals import Intervals
 
 VECTOR_BYTES = 16
+
+Access = ops.ArrayLoad | ops.ArrayStore
 
 
 def run(function: Function, marked: Set[Value] = frozenset()) -> Function:
@@ -43,8 +47,8 @@ def fastest_axis(accesses: list[ops.ArrayLoad | ops.ArrayStore], analysis: Analy
     votes = [0] * rank
     for op in accesses:
         affine = analysis.affine(op.offset)
-        for axis in range(rank) if affine else ():
-            if affine.step(axis) == 1 and op.offset.type.shape[axis] > 1:
+        for axis in range(rank):
+            if affine is not None and affine.step(axis) == 1 and op.offset.type.shape[axis] > 1:
                 votes[axis] += 2 if isinstance(op, ops.ArrayStore) else 1
     best = max(votes)
     return max(axis for axis in range(rank) if votes[axis] == best)
@@ -77,7 +81,7 @@ class _Splitter:
         self.intervals = Intervals(function)
         self.out: list[Op] = []
         self.emitted: dict[object, Value] = {}
-        self.loc = None
+        self.loc: Location | None = None
 
     def emit(self, op: Op) -> Value:
         """Add a scalar operation, or find the equal one that this stretch already has."""
@@ -114,12 +118,14 @@ class _Splitter:
     def stretch(self, stretch: list[Op], used: set[Value]) -> list[Op]:
         """``stretch`` unchanged, or its scalar part followed by the two versions."""
         accesses = [
-            op for op in stretch if isinstance(op, ops.ArrayLoad | ops.ArrayStore) and not op.offset.type.is_scalar
+            op
+            for op in stretch
+            if isinstance(op, ops.ArrayLoad | ops.ArrayStore) and not op.offset.type.is_scalar
         ]
         if not accesses:
             return stretch
         self.out, self.emitted = [], {}
-        widths: dict[Op, int] = {}
+        widths: dict[Access, int] = {}
         full: dict[Value, bool] = {}
         for rank_group in _by_shape(accesses):
             axis = fastest_axis(rank_group, self.analysis)
@@ -135,8 +141,9 @@ class _Splitter:
         scalars = [op for op in stretch if op.results and op.results[0].type.is_scalar and op.pure]
         tiles = [op for op in stretch if op not in set(scalars)]
         self.out = list(scalars)
-        for op in scalars:
-            self.emitted.setdefault((type(op), tuple(map(id, op.operands)), op.attributes), op.results[0])
+        for scalar in scalars:
+            key = (type(scalar), tuple(map(id, scalar.operands)), scalar.attributes)
+            self.emitted.setdefault(key, scalar.results[0])
         self.loc = accesses[0].loc
         condition: Value | None = None
         masks = {op.mask: None for op in accesses if op.mask is not None and full[op.mask]}
@@ -149,8 +156,8 @@ class _Splitter:
             seen.append(test)
             condition = test if condition is None else self.emit(ops.Binary(BinaryKind.AND, condition, test))
         if condition is None:  # proven at compile time: no second version
-            for op, width in vectored.items():
-                op.vector = width  # type: ignore[union-attr]
+            for access, width in vectored.items():
+                access.vector = width
             return self.out + tiles
         leaving = [v for op in tiles for v in op.results if v in used and not is_cheap(v)]
         fast = self.version(tiles, leaving, vectored, set(masks))
@@ -163,7 +170,9 @@ class _Splitter:
         branch = ops.If(condition, fast, exact)
         branch.loc = self.loc
         branch.results = tuple(leaving)  # the originals are gone: their users now see the branch's results
-        cheap = [op for op in tiles if op.pure and any(v in used for v in op.results) and is_cheap(op.results[0])]
+        cheap = [
+            op for op in tiles if op.pure and any(v in used for v in op.results) and is_cheap(op.results[0])
+        ]
         self.out.extend(_with_producers(cheap, tiles))
         self.out.append(branch)
         for value in leaving:
@@ -214,8 +223,8 @@ class _Splitter:
                 return (left[0] or right[0], left[1] + right[1], left[2] + right[2])
             case ops.Binary(kind=BinaryKind.MUL):
                 for tile, factor in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
-                    constant = _splat_constant(factor)
-                    inner = self.split(tile) if constant is not None and constant > 0 else None
+                    constant = _splat_constant(factor) or 0
+                    inner = self.split(tile) if constant > 0 else None
                     if inner is not None and inner[0] is None:
                         return (None, inner[1] * constant, inner[2] * constant)
         return None
@@ -263,7 +272,7 @@ class _Splitter:
     # --------------------------------------------------------------------------- alignment
 
     def width(self, op: ops.ArrayLoad | ops.ArrayStore, axis: int) -> int:
-        """Elements a thread can move at once, given an aligned start; 1 where the access is not contiguous."""
+        """Elements a thread can move at once from an aligned start; 1 where the access is not contiguous."""
         affine = self.analysis.affine(op.offset)
         if affine is None or affine.step(axis) != 1:
             return 1
@@ -279,7 +288,7 @@ class _Splitter:
                 width = min(width, self.analysis.divisor_of(step))
         return max(1, min(width, (start & -start) or width))
 
-    def alignment_tests(self, vectored: dict[Op, int]) -> list[Value]:
+    def alignment_tests(self, vectored: dict[Access, int]) -> list[Value]:
         """Run-time tests that every vector access starts on a multiple of its size."""
         tests = []
         asked: set[tuple[Value, Value | None, int]] = set()
@@ -322,18 +331,19 @@ class _Splitter:
     # ----------------------------------------------------------------------------- versions
 
     def version(
-        self, tiles: list[Op], leaving: list[Value], vectored: dict[Op, int], full: set[Value]
+        self, tiles: list[Op], leaving: list[Value], vectored: dict[Access, int], full: set[Value]
     ) -> Block:
         mapping: dict[Value, Value] = {}
         copies = []
         for op in tiles:
             copy = op.clone(mapping)
             if isinstance(op, ops.ArrayLoad | ops.ArrayStore):
+                assert isinstance(copy, ops.ArrayLoad | ops.ArrayStore)
                 if op.mask in full:
-                    copy.mask = None  # type: ignore[union-attr]
+                    copy.mask = None
                     if isinstance(copy, ops.ArrayLoad):
                         copy.other = None
-                copy.vector = vectored.get(op, 1)  # type: ignore[union-attr]
+                copy.vector = vectored.get(op, 1)
             copies.append(copy)
         end = ops.Yield(tuple(mapping[v] for v in leaving))
         end.loc, end.results = self.loc, ()

@@ -33,8 +33,8 @@ def check(function: Function) -> list[str]:
             count = registers_of(value, threads)
             if count > REFUSE_ABOVE:
                 raise CompilationError(
-                    f"a tile of {'x'.join(map(str, value.type.shape))} {value.type.dtype} needs {count} registers a "
-                    f"thread with num_warps={function.num_warps}; at most {REFUSE_ABOVE} fit",
+                    f"a tile of {_describe(value)} needs {count} registers a thread with "
+                    f" num_warps={function.num_warps}; at most {REFUSE_ABOVE} fit",
                     _advice(function, count),
                     op.loc,
                 )
@@ -45,9 +45,13 @@ def check(function: Function) -> list[str]:
     count, value, loc = worst
     where = f"{loc}: " if loc is not None else ""
     return [
-        f"{where}a tile of {'x'.join(map(str, value.type.shape))} {value.type.dtype} needs {count} registers a thread; "
-        f"the kernel {function.name!r} may spill. {_advice(function, count).capitalize()}"
+        f"{where}a tile of {_describe(value)} needs {count} registers a thread; the "
+        f" kernel {function.name!r} may spill. {_advice(function, count).capitalize()}"
     ]
+
+
+def _describe(value: Value) -> str:
+    return f"{'x'.join(map(str, value.type.shape))} {value.type.dtype}"
 
 
 def _advice(function: Function, count: int) -> str:

@@ -10,7 +10,7 @@ to one of two arrays has no type in Metal: such merges are refused. Cost: one wa
 
 from __future__ import annotations
 
-from enceladus.errors import CompilationError, InternalError
+from enceladus.errors import CompilationError, InternalError, Location
 from enceladus.ir import ops
 from enceladus.ir.core import Block, Function, Op, Value
 from enceladus.ir.types import DType, PointerType, TileType, int32, int64, tile_type
@@ -32,7 +32,7 @@ class _Resolver:
         #: pointer value → (kernel argument, offset value or None for 0)
         self.parts: dict[Value, tuple[Value, Value | None]] = {}
         self.out: list[Op] = []
-        self.loc = None
+        self.loc: Location | None = None
 
     def emit(self, op: Op) -> Value:
         op.loc = self.loc
@@ -103,7 +103,7 @@ class _Resolver:
         self.parts[op.results[0]] = (array, new)
 
     def as_offset(self, value: Value) -> Value:
-        """``value`` as int32 or int64. A valid offset is below 2^31 in the 32-bit variant, so the low bits do."""
+        """``value`` as int32 or int64: a valid offset is below 2^31 in the 32-bit variant, its low bits do."""
         dtype = value.type.dtype
         if dtype in (int32, int64):
             return value
@@ -125,14 +125,18 @@ class _Resolver:
                     self.parts[result] = (array, self.zero(result.type.shape))
                     return
                 op.value = offset
-                op.results = tuple(Value(t, op, v.name) for t, v in zip(op.result_types(), op.results, strict=True))
+                op.results = tuple(
+                    Value(t, op, v.name) for t, v in zip(op.result_types(), op.results, strict=True)
+                )
                 self.out.append(op)
                 self.parts[result] = (array, op.results[0])
             case ops.Select():
                 (array, a), (other, b) = self.parts[op.on_true], self.parts[op.on_false]
                 if array is not other:
                     raise CompilationError(
-                        f"this chooses between pointers into {array.name!r} and {other.name!r}", _ONE_ARRAY, op.loc
+                        f"this chooses between pointers into {array.name!r} and {other.name!r}",
+                        _ONE_ARRAY,
+                        op.loc,
                     )
                 a, b = self.same_type(a, b, result.type)
                 self.parts[result] = (array, self.emit(ops.Select(op.condition, a, b)))
@@ -162,10 +166,12 @@ class _Resolver:
                 continue
             array, offset = self.parts[start]
             roots[i] = array
-            offset = self.zero(value.type.shape) if offset is None else offset
-            wide = self._carried_dtype(op, i, offset.type.dtype)
-            initial[i] = self.cast(offset, wide)
-            argument = Value(tile_type(wide, value.type.shape), op.body, value.name and f"{value.name}_offset")
+            present = self.zero(value.type.shape) if offset is None else offset
+            wide = self._carried_dtype(op, i, present.type.dtype)
+            initial[i] = self.cast(present, wide)
+            argument = Value(
+                tile_type(wide, value.type.shape), op.body, value.name and f"{value.name}_offset"
+            )
             carried[i] = argument
             self.parts[value] = (array, argument)
         op.initial = tuple(initial)
@@ -174,10 +180,10 @@ class _Resolver:
         results = list(op.results)
         finals = list(op.body.terminator.operands)
         self.fix_yield(op.body, finals, roots, [v.type for v in carried], op)
-        for i, array in enumerate(roots):
-            if array is not None:
+        for i, root in enumerate(roots):
+            if root is not None:
                 result = Value(carried[i].type, op, carried[i].name)
-                self.parts[results[i]] = (array, result)
+                self.parts[results[i]] = (root, result)
                 results[i] = result
         op.results = tuple(results)
         self.out.append(op)
@@ -213,10 +219,10 @@ class _Resolver:
             types[i] = tile_type(int64 if max(widths) == 64 else int32, a.type.shape)
         self.fix_yield(op.then_block, first, roots, types, op)
         self.fix_yield(op.else_block, second, roots, types, op)
-        for i, array in enumerate(roots):
-            if array is not None:
+        for i, root in enumerate(roots):
+            if root is not None:
                 result = Value(types[i], op, results[i].name and f"{results[i].name}_offset")
-                self.parts[results[i]] = (array, result)
+                self.parts[results[i]] = (root, result)
                 results[i] = result
         op.results = tuple(results)
         self.out.append(op)
@@ -235,8 +241,8 @@ class _Resolver:
                 raise CompilationError(
                     f"this loop moves a pointer from {root.name!r} to {array.name!r}", _ONE_ARRAY, op.loc
                 )
-            offset = self.zero(types[i].shape) if offset is None else offset
-            values[i] = self.cast(offset, types[i].dtype)
+            present = self.zero(types[i].shape) if offset is None else offset
+            values[i] = self.cast(present, types[i].dtype)
         self.out = outer
         assert isinstance(terminator, ops.Yield)
         terminator.values = tuple(values)

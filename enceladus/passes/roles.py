@@ -54,7 +54,9 @@ def _walk(block: Block, stored: dict[Value, ops.ArrayStore], found: set[tuple[Va
             case ops.ArrayLoad():
                 if op.array in stored:
                     _refuse(op, stored[op.array])
-                found.update((array, op.array) for array in stored if array.type.element == op.array.type.element)
+                found.update(
+                    (array, op.array) for array in stored if array.type.element == op.array.type.element
+                )
             case ops.For():
                 # What the body stores, the next iteration may load: walk it as if it had just run.
                 for inner in op.body.walk():
@@ -111,6 +113,6 @@ def _refuse(load: ops.ArrayLoad, store: ops.ArrayStore) -> None:
     raise CompilationError(
         f"this load of {load.array.name!r} may have to see the program's own store{where}, "
         "but a kernel sees an array as it was before the launch",
-        "keep the stored value in a variable and use that, store to another array, or split the kernel in two",
+        "keep the stored value in a variable and use it, store to another array, or split the kernel in two",
         load.loc,
     )

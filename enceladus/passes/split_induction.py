@@ -62,7 +62,8 @@ def _split(loop: ops.For) -> tuple[list[Op], list[Op], dict[Value, Value]]:
         total = Value(zero.type, loop.body, tile.name and f"{tile.name}_advance")
         loop.body.arguments = (*loop.body.arguments, total)
         loop.initial = (*loop.initial, zero)
-        following = _emit(ops.Binary(BinaryKind.ADD, total, step), tail := [], loop)
+        tail: list[Op] = []
+        following = _emit(ops.Binary(BinaryKind.ADD, total, step), tail, loop)
         loop.body.ops[-1:-1] = tail
         terminator.values = (*terminator.values, following)
         final = Value(zero.type, loop, total.name)

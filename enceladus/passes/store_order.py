@@ -79,7 +79,7 @@ class StoreOrder:
 
 
 def _span(affine: Affine, shape: tuple[int, ...]) -> int | None:
-    """Length of the smallest run of elements that holds the tile, where steps are constant and not negative."""
+    """Length of the smallest run of elements that holds the tile; None unless steps are constant, >= 0."""
     total = 1
     for axis, size in enumerate(shape):
         step = affine.step(axis)

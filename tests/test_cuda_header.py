@@ -1,0 +1,306 @@
+"""The CUDA vocabulary: what bodies may contain compiles for an NVIDIA GPU, to the instructions meant.
+
+Compiles as MLX would, without a GPU; what the machine code computes is for the tests that run kernels.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import enceladus.language as tl
+from enceladus.codegen import mathlib
+from enceladus.codegen.cuda_header import CUDA_HEADER, cuda_source
+from enceladus.codegen.kernel import ArrayParameter, CompiledKernel, Role
+from enceladus.codegen.mathlib import Expression
+from enceladus.codegen.memory_helpers import MemoryHelpers
+from enceladus.compiler import compile_function
+from enceladus.frontend.build import build_function
+from enceladus.frontend.function import KernelFunction
+from enceladus.frontend.signature import ArrayArgument, ConstantArgument, ScalarArgument
+from enceladus.ir.types import DTYPES, float16, float32, int1, int32
+from tests import cuda_compiler, mathlib_cases
+from tests.cuda_compiler import CompileError, instructions
+
+needs_nvrtc = pytest.mark.skipif(bool(cuda_compiler.missing()), reason=cuda_compiler.missing() or "-")
+
+
+def kernel(body: str, inputs: dict[str, str], outputs: dict[str, str], header: str = "", warps: int = 4):
+    """A kernel whose body is given."""
+    arrays = [ArrayParameter(n, d, Role.READ, input_name=n) for n, d in inputs.items()]
+    arrays += [ArrayParameter(n, d, Role.WRITTEN, output_name=n) for n, d in outputs.items()]
+    return CompiledKernel(
+        name="k", body=body, header=header, arrays=arrays, scalars=[], scalars_name="", num_warps=warps,
+        math_mode="relaxed", registers=1, threadgroup_bytes=0, ir="",
+    )  # fmt: skip
+
+
+def entry(ptx: str) -> str:
+    """The kernel's part of the PTX."""
+    return ptx[ptx.index(".entry") :]
+
+
+# -------------------------------------------------------------------------------- text, everywhere
+
+
+def test_the_header_is_ascii_and_ends_with_a_newline():
+    header, _ = cuda_source(kernel("", {"x": "float32"}, {"out": "float32"}))
+    assert header.isascii() and header.endswith("\n")
+    assert "#include" not in CUDA_HEADER
+
+
+def test_inputs_are_restrict_in_the_signature_only():
+    header, source = cuda_source(kernel("  out[0] = x[0];\n", {"x": "float32"}, {"out": "float32"}))
+    assert "#define x __restrict__ x\n" in header and source.startswith("#undef x\n")
+    assert "define out " not in header
+
+
+def test_an_input_named_like_a_word_of_the_signature_stays_plain():
+    header, source = cuda_source(kernel("", {"core": "float32"}, {"out": "float32"}))
+    assert "#define core" not in header and "#undef core" not in source
+
+
+# ------------------------------------------------------------------------------------- compilation
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
+def test_every_operation_of_every_type_compiles(architecture):
+    numbers = tuple(d for d in DTYPES.values() if d is not int1)
+    cases = {**mathlib_cases.operations(numbers), **mathlib_cases.conversions()}
+    lines = set()
+    for spelling, operands, result in cases.values():
+        values = [Expression(f"{d.name}_in[{i}]") for i, d in enumerate(operands)]
+        lines.add(f"  {result.name}_out[at++] = {spelling(*values).text};\n")
+    assert len(lines) > 500
+    body = "  int at = int(thread_index_in_threadgroup);\n" + "".join(sorted(lines))
+    names = [d.name for d in DTYPES.values()]
+    made = kernel(
+        body,
+        {f"{n}_in": n for n in names},
+        {f"{n}_out": n for n in names},
+        mathlib.header(mathlib.all_helpers()),
+    )
+    assert ".entry" in cuda_compiler.compile_kernel(made, architecture)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_vector_accesses_are_single_instructions(dtype):
+    for total, suffix in ((4, r"\.(u32|b32)"), (8, r"\.v2\.(u32|b32)"), (16, r"\.v4\.(u32|b32)")):
+        count = total // dtype.itemsize
+        if count < 2:
+            continue
+        memory = MemoryHelpers()
+        body = (
+            f"  const int i = int(thread_index_in_threadgroup) * {count};\n"
+            f"  {mathlib.type_name(dtype)} x[{count}];\n"
+            f"  {memory.load(count, dtype.itemsize)}(x, x_in + i);\n"
+            f"  {memory.store(count, dtype.itemsize)}(x_out + i, x);\n"
+        )
+        made = kernel(body, {"x_in": dtype.name}, {"x_out": dtype.name}, memory.header())
+        ptx = entry(cuda_compiler.compile_kernel(made))
+        loads, stores = instructions(ptx, r"ld\.global"), instructions(ptx, r"st\.global")
+        assert len(loads) == 1 and re.fullmatch(rf"ld\.global\.nc{suffix}", loads[0]), loads
+        assert len(stores) == 1 and re.fullmatch(rf"st\.global{suffix}", stores[0]), stores
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_16_bit_floats_round_each_result(dtype):
+    body = "  out[0] = x[0] * x[1] + x[2];\n"
+    ptx = entry(cuda_compiler.compile_kernel(kernel(body, {"x": dtype}, {"out": dtype})))
+    assert not re.search(r"fma\S*\.(f16|bf16)", ptx)
+    short = "f16" if dtype == "float16" else "bf16"
+    assert re.search(rf"mul\.rn\.{short}\b", ptx) and re.search(rf"add\.rn\.{short}\b", ptx)
+
+
+@needs_nvrtc
+def test_16_bit_floats_convert_as_in_metal():
+    body = """\
+  const half h = x[0];
+  float f = h;
+  f = h * 2.0f + y[0];
+  half g = f;
+  g += h;
+  const bfloat16_t b = bfloat16_t(h);
+  out[0] = f < 1.0f ? g : half(b);
+  out[1] = x[1] > x[2] ? -h : half(0.0f);
+  static_assert(sizeof(h * 2.0f) == 4 && sizeof(h * h) == 2 && sizeof(b * b) == 2, "result types");
+"""
+    made = kernel(body, {"x": "float16", "y": "bfloat16"}, {"out": "float16"})
+    assert ".entry" in cuda_compiler.compile_kernel(made)
+    with pytest.raises(CompileError):  # nothing becomes a bfloat without a cast
+        cuda_compiler.compile_kernel(kernel("  bfloat16_t b = 1.0f;\n", {}, {"out": "float16"}))
+
+
+@needs_nvrtc
+def test_simdgroup_functions_compile():
+    lines = []
+    for dtype in DTYPES.values():
+        if dtype is int1:
+            continue
+        name = mathlib.type_name(dtype)
+        value = f"{dtype.name}_in[thread_index_in_threadgroup]"
+        calls = [f"simd_{op}({value})" for op in ("sum", "product", "min", "max")]
+        if dtype.is_int():
+            calls += [f"simd_{op}({value})" for op in ("and", "or", "xor")]
+        calls += [f"simd_prefix_{kind}_{op}({value})" for kind in ("inclusive", "exclusive") for op in ("sum", "product")]
+        calls += [
+            f"simd_shuffle_{how}({value}, ushort(3))" for how in ("up", "down", "xor", "rotate_up", "rotate_down")
+        ]
+        calls += [
+            f"simd_shuffle({value}, ushort(5))", f"simd_broadcast({value}, 0)", f"simd_broadcast_first({value})",
+            f"simd_shuffle_and_fill_up({value}, {name}(0), 2)",
+            f"simd_shuffle_and_fill_down({value}, {name}(0), 2, 8)",
+            f"quad_sum({value})", f"quad_shuffle_xor({value}, 1)",
+        ]  # fmt: skip
+        lines += [f"  {dtype.name}_out[at++] = {call};\n" for call in calls]
+    body = (
+        "  int at = int(thread_index_in_simdgroup + simdgroup_index_in_threadgroup * threads_per_simdgroup);\n"
+        + "".join(lines)
+        + "  const bool odd = (thread_index_in_threadgroup & 1) != 0;\n"
+        "  uint64_out[at++] = ulong(simd_ballot(odd));\n"
+        "  int1_out[0] = simd_any(odd) && simd_all(!odd) || simd_ballot(odd).all() || simd_shuffle(odd, 3);\n"
+        "  const uint4 v = simd_shuffle_xor(uint4(1u, 2u, 3u, uint(at)), 4);\n"
+        "  uint32_out[0] = v[0] + v.w;\n"
+    )
+    names = [d.name for d in DTYPES.values()]
+    made = kernel(body, {f"{n}_in": n for n in names}, {f"{n}_out": n for n in names})
+    ptx = entry(cuda_compiler.compile_kernel(made))
+    assert instructions(ptx, r"redux\.sync\.add") and instructions(ptx, r"shfl\.sync\.bfly")
+
+
+@needs_nvrtc
+def test_atomics_compile_to_atomic_instructions():
+    lines = []
+    for name in ("int", "uint", "float", "ulong"):
+        pointer = f"reinterpret_cast<device atomic_{name}*>({name}_out)"
+        operations = ["exchange", "fetch_add"]
+        if name != "float":
+            operations += ["fetch_sub", "fetch_and", "fetch_or", "fetch_xor", "fetch_min", "fetch_max"]
+        zero = f"{name}(threadgroups_per_grid.x)"
+        for operation in operations:
+            call = f"atomic_{operation}_explicit({pointer}, {zero}, memory_order_relaxed)"
+            lines.append(f"  {name}_out[1] = {call};\n")
+        lines.append(f"  atomic_store_explicit({pointer}, atomic_load_explicit({pointer}, memory_order_relaxed), memory_order_relaxed);\n")
+    body = """\
+  threadgroup atomic_int counter[2];
+  threadgroup atomic_float total[1];
+  if (thread_index_in_threadgroup < 2) atomic_store_explicit(&counter[thread_index_in_threadgroup], 0, memory_order_relaxed);
+  threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
+  atomic_fetch_add_explicit(&counter[1], 1, memory_order_relaxed);
+  atomic_fetch_add_explicit(&total[0], 1.0f, memory_order_relaxed);
+  uint expected = atomic_load_explicit(reinterpret_cast<device atomic_uint*>(uint_out), memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(reinterpret_cast<device atomic_uint*>(uint_out), &expected, expected + 1u, memory_order_relaxed, memory_order_relaxed)) {}
+  atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst, thread_scope_device);
+"""
+    outputs = {"int_out": "int32", "uint_out": "uint32", "float_out": "float32", "ulong_out": "uint64"}
+    ptx = entry(cuda_compiler.compile_kernel(kernel(body + "".join(lines), {}, outputs)))
+    assert instructions(ptx, r"atom\.(global|relaxed\S*)\S*add\.f32")
+    assert instructions(ptx, r"(atom|red)\S*shared\S*add")
+    assert instructions(ptx, r"atom\S*cas")
+
+
+@needs_nvrtc
+def test_threadgroup_arrays_and_pointers():
+    header = """\
+namespace enceladus {
+template <typename T>
+inline T first(const threadgroup T* p) { return p[0]; }
+}
+"""
+    body = """\
+  threadgroup float buffer[128];
+  threadgroup half halves[128];
+  buffer[thread_index_in_threadgroup] = x[thread_index_in_threadgroup];
+  halves[thread_index_in_threadgroup] = half(x[0]);
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  auto row = buffer + 64;
+  const uint4 v = *reinterpret_cast<const threadgroup uint4*>(buffer + 4 * thread_index_in_simdgroup);
+  out[thread_index_in_threadgroup] = row[3] + enceladus::first(buffer + 1) + as_type<float>(v[2]) + float(halves[0]);
+"""
+    ptx = entry(cuda_compiler.compile_kernel(kernel(body, {"x": "float32"}, {"out": "float32"}, header)))
+    assert instructions(ptx, r"st\.shared") and instructions(ptx, r"bar\.sync")
+    assert ".local" not in ptx
+    with pytest.raises(CompileError, match="__shared__"):
+        refused = "  threadgroup float buffer[128];\n  threadgroup float* p = buffer;\n  out[0] = p[0];\n"
+        cuda_compiler.compile_kernel(kernel(refused, {}, {"out": "float32"}))
+
+
+@needs_nvrtc
+def test_vectors_have_operators_and_subscripts():
+    body = """\
+  uint4 v = uint4(1u, 2u, 3u, thread_index_in_threadgroup);
+  v = (v << 2u) + v * 3u;
+  v[1] |= 5u;
+  v += uint4(1u);
+  const float4 f = float4(v) * 0.5f - float4(1.0f);
+  const half2 h = half2(half(f.x), half(f.y)) * half2(half(2.0f));
+  const bool4 less = f < float4(2.0f);
+  out[0] = fma(f, f, f)[2] + float(h.x) + float(less.w) + as_type<float>(ushort2(1, 2)) + floor(f).z;
+  out[1] = float(thread_position_in_grid.x + threads_per_threadgroup.y + threadgroup_position_in_grid.z);
+"""
+    assert ".entry" in cuda_compiler.compile_kernel(kernel(body, {}, {"out": "float32"}))
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("call", ["min(1, 2u)", "max(h, 1.0f)", "min(1.0f, 1)"])
+def test_min_and_max_of_different_types_are_refused(call):
+    with pytest.raises(CompileError):
+        cuda_compiler.compile_kernel(kernel(f"  half h = half(1.0f);\n  out[0] = float({call});\n", {}, {"out": "float32"}))
+
+
+@needs_nvrtc
+def test_the_number_of_threads_bounds_the_registers():
+    for warps in (1, 4, 32):
+        made = kernel("  out[0] = x[0];\n", {"x": "int8"}, {"out": "int8"}, warps=warps)
+        assert f".maxntid {32 * warps}" in cuda_compiler.compile_kernel(made)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(
+    ("call", "instruction"),
+    [
+        ("precise::sqrt(x[0])", r"sqrt\.rn\.f32"),
+        ("precise::divide(x[0], x[1])", r"div\.rn\.f32"),
+        ("x[0] / x[1]", r"div\.rn\.f32"),
+        ("precise::fmin(x[0], x[1])", r"min\.f32"),
+        ("fma(x[0], x[1], x[2])", r"fma\.rn\.f32"),
+        ("rint(x[0])", r"cvt\.rni\.f32\.f32"),
+        ("fast::sqrt(x[0])", r"sqrt\.approx\.f32"),
+        ("fast::divide(x[0], x[1])", r"div\.approx\.f32"),
+        ("fast::sin(x[0])", r"sin\.approx\.f32"),
+        ("fast::exp(x[0])", r"ex2\.approx\.f32"),
+        ("fast::log(x[0])", r"lg2\.approx\.f32"),
+    ],
+)
+def test_functions_become_the_instructions_meant(call, instruction):
+    made = kernel(f"  out[0] = {call};\n", {"x": "float32"}, {"out": "float32"})
+    ptx = entry(cuda_compiler.compile_kernel(made))
+    assert instructions(ptx, instruction + r"\b")
+    assert not instructions(ptx, r"(call|bra)\b")
+
+
+# ------------------------------------------------------------------------------- whole kernels
+
+
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):  # noqa: N803
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask)
+    y = tl.load(y_ptr + offs, mask=mask)
+    tl.store(out_ptr + offs, x + y, mask=mask)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d is not int1], ids=str)
+def test_a_whole_kernel_compiles(dtype):
+    array = ArrayArgument(dtype)
+    arguments = {
+        "x_ptr": array, "y_ptr": array, "out_ptr": array, "n": ScalarArgument(int32), "BLOCK": ConstantArgument(1024, "1024"),
+    }  # fmt: skip
+    made = compile_function(build_function(KernelFunction(add_kernel), arguments))
+    ptx = entry(cuda_compiler.compile_kernel(made))
+    assert instructions(ptx, r"ld\.global\.nc\.v[24]") and instructions(ptx, r"st\.global\.v[24]")
