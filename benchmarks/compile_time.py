@@ -1,6 +1,6 @@
 """How long Enceladus takes to import, to compile a kernel, and to find one in its disk cache.
 
-    python benchmarks/compile_time.py [--json FILE]
+    python benchmarks/compile_time.py
 
 Needs no GPU. Prints each time beside its target, and the share of each stage of a compile. Every
 "without cache" number starts from the Python function: source text, parsing, tile IR, passes, body text.
@@ -36,7 +36,6 @@ from gelu import gelu_kernel  # noqa: E402
 from vector_add import add_kernel  # noqa: E402
 
 SIZE, BLOCK = 98_432, 1024
-REPEATS, PROCESSES = 20, 7
 
 #: What is measured → its target in milliseconds.
 TARGETS = {
@@ -70,7 +69,7 @@ print((time.perf_counter() - start) * 1e3)
 """
 
 
-def median_ms(call: Callable[[], object], repeats: int = REPEATS) -> float:
+def median_ms(call: Callable[[], object], repeats: int) -> float:
     """Median milliseconds of a call; the first one is thrown away."""
     call()
     times = []
@@ -81,22 +80,22 @@ def median_ms(call: Callable[[], object], repeats: int = REPEATS) -> float:
     return statistics.median(times) * 1e3
 
 
-def in_fresh_processes(program: str) -> float:
+def in_fresh_processes(program: str, processes: int) -> float:
     """Median of the number that a program prints, each time in a process of its own."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": os.environ["BYTECODE"]}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command = [sys.executable, "-c", program, str(ROOT / "examples")]
     numbers = []
-    for _ in range(PROCESSES + 1):
+    for _ in range(processes + 1):
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         numbers.append(float(done.stdout.split()[-1]))
     return statistics.median(numbers[1:])  # the first one writes the bytecode, as an installation does
 
 
-def stages(kernel: JITFunction, key: SpecializationKey) -> dict[str, float]:
+def stages(kernel: JITFunction, key: SpecializationKey, repeats: int) -> dict[str, float]:
     """Median milliseconds of each stage of a compile, in order."""
     totals: dict[str, list[float]] = {}
-    for _ in range(REPEATS + 1):
+    for _ in range(repeats + 1):
         last = time.perf_counter()
         repeated = False
 
@@ -123,7 +122,7 @@ def stages(kernel: JITFunction, key: SpecializationKey) -> dict[str, float]:
     return {name: statistics.median(times[1:]) for name, times in totals.items()}
 
 
-def measure() -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+def measure(repeats: int, processes: int) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
     """(what → ms, kernel → stage → ms)."""
     x = mx.zeros((SIZE,))
     fresh = enceladus.empty_like(x)
@@ -139,9 +138,9 @@ def measure() -> tuple[dict[str, float], dict[str, dict[str, float]]]:
         def compile_afresh(kernel: JITFunction = kernel, key: SpecializationKey = key) -> object:
             return compile_kernel(KernelFunction(kernel.fn), key)
 
-        results[f"{name}, no cache"] = median_ms(compile_afresh)
-        shares[name] = stages(kernel, key)
-    results["first compile of a process"] = in_fresh_processes(FIRST_COMPILE)
+        results[f"{name}, no cache"] = median_ms(compile_afresh, repeats)
+        shares[name] = stages(kernel, key, repeats)
+    results["first compile of a process"] = in_fresh_processes(FIRST_COMPILE, processes)
     for name, (kernel, key) in kernels.items():
         if cache.load(key) is None:
             raise SystemExit(f"the disk cache does not hold {name}; is its directory writable?")
@@ -149,8 +148,8 @@ def measure() -> tuple[dict[str, float], dict[str, dict[str, float]]]:
         def load(kernel: JITFunction = kernel, key: SpecializationKey = key) -> object:
             return Compilations(kernel.kernel_function).kernel(key)
 
-        results[f"disk-cache hit, {name}"] = median_ms(load)
-    results["import enceladus after mlx.core"] = in_fresh_processes(IMPORT)
+        results[f"disk-cache hit, {name}"] = median_ms(load, repeats)
+    results["import enceladus after mlx.core"] = in_fresh_processes(IMPORT, processes)
     return results, shares
 
 
@@ -158,15 +157,17 @@ def main() -> int:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("--json", metavar="FILE", help="also write the numbers to a file")
+    parser.add_argument("--repeats", type=int, default=20, metavar="N", help="compiles and loads")
+    parser.add_argument("--processes", type=int, default=7, metavar="N", help="fresh processes")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a target is missed")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["ENCELADUS_CACHE_DIR"] = folder
         os.environ["ENCELADUS_CACHE"] = "1"
         os.environ["BYTECODE"] = os.path.join(folder, "bytecode")
-        results, shares = measure()
+        results, shares = measure(arguments.repeats, arguments.processes)
     print(f"Python {sys.version.split()[0]}, MLX {mx.__version__}, Enceladus {enceladus.__version__}")
-    print(f"medians: {REPEATS} compiles or loads, {PROCESSES} processes\n")
+    print(f"medians: {arguments.repeats} compiles or loads, {arguments.processes} processes\n")
     print(f"{'':34s} {'ms':>8s} {'target':>8s}")
     for name, target in TARGETS.items():
         verdict = "" if results[name] <= target else "   above the target"

@@ -1,7 +1,8 @@
 """NVRTC through ctypes: compiles for an NVIDIA GPU what MLX would compile, on any Linux machine.
 
-Needs NVRTC (``pip install nvidia-cuda-nvrtc``), CUDA's headers and MLX's CUDA wheel, whose library holds the
-texts it includes. ``ENCELADUS_MLX_CUDA`` may name a directory in which that wheel is unpacked. No GPU is needed.
+Needs NVRTC (``pip install nvidia-cuda-nvrtc``), CUDA's headers and MLX's CUDA wheel, whose library holds
+the texts it includes; ``MLX_CUDA_SITE`` may name a directory in which that wheel is unpacked. No GPU is
+needed.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ def _cuda_headers() -> Path | None:
 @cache
 def _mlx() -> tuple[Path, dict[str, str]] | None:
     """MLX's include directory and the texts it hands to NVRTC."""
-    unpacked = os.environ.get("ENCELADUS_MLX_CUDA")
+    unpacked = os.environ.get("MLX_CUDA_SITE")
     for folder in [Path(unpacked) / "mlx"] if unpacked else _package("mlx"):
         library = folder / "lib" / "libmlx.so"
         if not library.exists() or not (folder / "include" / "cccl").exists():
@@ -90,7 +91,7 @@ def missing() -> str:
     if _cuda_headers() is None:
         return "needs CUDA's headers (CUDA_HOME)"
     if _mlx() is None:
-        return "needs MLX's CUDA wheel (ENCELADUS_MLX_CUDA: where it is unpacked)"
+        return "needs MLX's CUDA wheel (MLX_CUDA_SITE: where it is unpacked)"
     return ""
 
 

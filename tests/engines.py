@@ -28,9 +28,11 @@ from enceladus.mlx_bridge import engines as bridge_engines
 from enceladus.mlx_bridge.targets import metal
 from tests.host_executor import HostArray, HostKernel, capture, compile_source, to_dtype, to_mlx, to_numpy
 
-ENGINES = ("interpreter", "graph", "host")
+ENGINES: tuple[str, ...] = ("interpreter", "graph", "host")
+if mx.cuda.is_available():  # an NVIDIA GPU, and MLX's CUDA build
+    ENGINES += ("cuda",)
 SCHEDULES: tuple[str | int, ...] = ("forward", "reverse", 1)
-_CHOICE = {"interpreter": "interpret", "graph": "graph", "host": "metal"}
+_CHOICE = {"interpreter": "interpret", "graph": "graph", "host": "metal", "cuda": "cuda"}
 
 Arrays = list[np.ndarray]
 
@@ -177,7 +179,9 @@ def assert_same(got: np.ndarray, want: np.ndarray, what: str = "") -> None:
     if got.dtype.kind not in "biu":
         with np.errstate(invalid="ignore"):
             wide, other = got.astype(np.float64), want.astype(np.float64)
-        same = (np.isnan(wide) & np.isnan(other)) | ((wide == other) & (np.signbit(wide) == np.signbit(other)))
+        same = (np.isnan(wide) & np.isnan(other)) | (
+            (wide == other) & (np.signbit(wide) == np.signbit(other))
+        )
     else:
         same = got == want
     if not same.all():

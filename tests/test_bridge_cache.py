@@ -226,8 +226,8 @@ class Half:
         self.file.flush()
         os.kill(os.getpid(), signal.SIGKILL)
 
-cache.json = type("", (), {"dump": lambda data, file, **k: Half(file).write("{" * 100),
-                           "dumps": cache.json.dumps, "loads": cache.json.loads})
+json = type("", (), {"dump": lambda data, file, **k: Half(file).write("{" * 100),
+                           "dumps": json.dumps, "loads": json.loads})
 """
 
 

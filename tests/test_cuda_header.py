@@ -13,15 +13,16 @@ import enceladus.language as tl
 from enceladus.codegen import mathlib
 from enceladus.codegen.cuda_header import CUDA_HEADER, cuda_source
 from enceladus.codegen.kernel import ArrayParameter, CompiledKernel, Role
-from enceladus.codegen.mathlib import Expression
 from enceladus.codegen.memory_helpers import MemoryHelpers
 from enceladus.compiler import compile_function
 from enceladus.frontend.build import build_function
 from enceladus.frontend.function import KernelFunction
 from enceladus.frontend.signature import ArrayArgument, ConstantArgument, ScalarArgument
-from enceladus.ir.types import DTYPES, float16, float32, int1, int32
-from tests import cuda_compiler, mathlib_cases
+from enceladus.ir.types import DTYPES, int1, int32
+from tests import cuda_compiler
 from tests.cuda_compiler import CompileError, instructions
+from tests.cuda_library import library_kernel
+from tests.test_cuda_mathlib import all_functions
 
 needs_nvrtc = pytest.mark.skipif(bool(cuda_compiler.missing()), reason=cuda_compiler.missing() or "-")
 
@@ -52,7 +53,7 @@ def test_the_header_is_ascii_and_ends_with_a_newline():
 
 def test_inputs_are_restrict_in_the_signature_only():
     header, source = cuda_source(kernel("  out[0] = x[0];\n", {"x": "float32"}, {"out": "float32"}))
-    assert "#define x __restrict__ x\n" in header and source.startswith("#undef x\n")
+    assert "#define x __restrict__ x\n" in header and source.startswith("\n#undef x\n")
     assert "define out " not in header
 
 
@@ -67,22 +68,16 @@ def test_an_input_named_like_a_word_of_the_signature_stays_plain():
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90"])
 def test_every_operation_of_every_type_compiles(architecture):
-    numbers = tuple(d for d in DTYPES.values() if d is not int1)
-    cases = {**mathlib_cases.operations(numbers), **mathlib_cases.conversions()}
-    lines = set()
-    for spelling, operands, result in cases.values():
-        values = [Expression(f"{d.name}_in[{i}]") for i, d in enumerate(operands)]
-        lines.add(f"  {result.name}_out[at++] = {spelling(*values).text};\n")
-    assert len(lines) > 500
-    body = "  int at = int(thread_index_in_threadgroup);\n" + "".join(sorted(lines))
-    names = [d.name for d in DTYPES.values()]
-    made = kernel(
-        body,
-        {f"{n}_in": n for n in names},
-        {f"{n}_out": n for n in names},
-        mathlib.header(mathlib.all_helpers()),
-    )
+    made, index = library_kernel(all_functions())
+    assert len(set(index.values())) > 500
     assert ".entry" in cuda_compiler.compile_kernel(made, architecture)
+
+
+@needs_nvrtc
+def test_every_helper_compiles():
+    text = mathlib.header(mathlib.all_helpers())
+    made = kernel("  out[0] = enceladus::erf(x[0]);\n", {"x": "float32"}, {"out": "float32"}, text)
+    assert ".entry" in cuda_compiler.compile_kernel(made)
 
 
 @needs_nvrtc
@@ -104,6 +99,16 @@ def test_vector_accesses_are_single_instructions(dtype):
         loads, stores = instructions(ptx, r"ld\.global"), instructions(ptx, r"st\.global")
         assert len(loads) == 1 and re.fullmatch(rf"ld\.global\.nc{suffix}", loads[0]), loads
         assert len(stores) == 1 and re.fullmatch(rf"st\.global{suffix}", stores[0]), stores
+
+
+@needs_nvrtc
+def test_names_that_included_headers_define_are_free():
+    names = ("WARP_SIZE", "MAX_NDIM", "INT_MAX", "FLT_EPSILON", "UINT32_MAX", "Shape", "core", "cu")
+    lines = "".join(f"  {{ const float {n} = x[0]; out[0] = {n}; }}\n" for n in names)
+    assert ".entry" in cuda_compiler.compile_kernel(kernel(lines, {"x": "float32"}, {"out": "float32"}))
+    body = "".join(f"  out[0] += {n}[1];\n" for n in names)
+    made = kernel(body, dict.fromkeys(names, "float32"), {"out": "float32"})
+    assert ".entry" in cuda_compiler.compile_kernel(made)
 
 
 @needs_nvrtc
@@ -141,31 +146,27 @@ def test_simdgroup_functions_compile():
     for dtype in DTYPES.values():
         if dtype is int1:
             continue
-        name = mathlib.type_name(dtype)
-        value = f"{dtype.name}_in[thread_index_in_threadgroup]"
-        calls = [f"simd_{op}({value})" for op in ("sum", "product", "min", "max")]
-        if dtype.is_int():
-            calls += [f"simd_{op}({value})" for op in ("and", "or", "xor")]
-        calls += [f"simd_prefix_{kind}_{op}({value})" for kind in ("inclusive", "exclusive") for op in ("sum", "product")]
-        calls += [
-            f"simd_shuffle_{how}({value}, ushort(3))" for how in ("up", "down", "xor", "rotate_up", "rotate_down")
-        ]
-        calls += [
-            f"simd_shuffle({value}, ushort(5))", f"simd_broadcast({value}, 0)", f"simd_broadcast_first({value})",
-            f"simd_shuffle_and_fill_up({value}, {name}(0), 2)",
-            f"simd_shuffle_and_fill_down({value}, {name}(0), 2, 8)",
-            f"quad_sum({value})", f"quad_shuffle_xor({value}, 1)",
-        ]  # fmt: skip
+        value, zero = f"{dtype.name}_in[thread_index_in_threadgroup]", f"{mathlib.type_name(dtype)}(0)"
+        reductions = ["sum", "product", "min", "max"] + (["and", "or", "xor"] if dtype.is_int() else [])
+        prefixes = ["inclusive_sum", "exclusive_sum", "inclusive_product", "exclusive_product"]
+        shuffles = ["up", "down", "xor", "rotate_up", "rotate_down"]
+        calls = [f"simd_{name}({value})" for name in (*reductions, "broadcast_first")]
+        calls += [f"simd_prefix_{name}({value})" for name in prefixes]
+        calls += [f"simd_shuffle_{name}({value}, ushort(3))" for name in shuffles]
+        calls += [f"simd_shuffle({value}, ushort(5))", f"simd_broadcast({value}, 0)"]
+        calls += [f"simd_shuffle_and_fill_up({value}, {zero}, 2)"]
+        calls += [f"simd_shuffle_and_fill_down({value}, {zero}, 2, 8)"]
+        calls += [f"quad_sum({value})", f"quad_shuffle_xor({value}, 1)"]
         lines += [f"  {dtype.name}_out[at++] = {call};\n" for call in calls]
-    body = (
-        "  int at = int(thread_index_in_simdgroup + simdgroup_index_in_threadgroup * threads_per_simdgroup);\n"
-        + "".join(lines)
-        + "  const bool odd = (thread_index_in_threadgroup & 1) != 0;\n"
-        "  uint64_out[at++] = ulong(simd_ballot(odd));\n"
-        "  int1_out[0] = simd_any(odd) && simd_all(!odd) || simd_ballot(odd).all() || simd_shuffle(odd, 3);\n"
-        "  const uint4 v = simd_shuffle_xor(uint4(1u, 2u, 3u, uint(at)), 4);\n"
-        "  uint32_out[0] = v[0] + v.w;\n"
-    )
+    body = f"""\
+  int at = int(simdgroup_index_in_threadgroup * threads_per_simdgroup + thread_index_in_simdgroup);
+{"".join(lines)}
+  const bool odd = (thread_index_in_threadgroup & 1) != 0;
+  uint64_out[at++] = ulong(simd_ballot(odd));
+  int1_out[0] = simd_any(odd) && simd_all(!odd) || simd_ballot(odd).all() || simd_shuffle(odd, 3);
+  const uint4 v = simd_shuffle_xor(uint4(1u, 2u, 3u, uint(at)), 4);
+  uint32_out[0] = v[0] + v.w;
+"""
     names = [d.name for d in DTYPES.values()]
     made = kernel(body, {f"{n}_in": n for n in names}, {f"{n}_out": n for n in names})
     ptx = entry(cuda_compiler.compile_kernel(made))
@@ -176,31 +177,34 @@ def test_simdgroup_functions_compile():
 def test_atomics_compile_to_atomic_instructions():
     lines = []
     for name in ("int", "uint", "float", "ulong"):
-        pointer = f"reinterpret_cast<device atomic_{name}*>({name}_out)"
+        lines.append(f"  auto p_{name} = reinterpret_cast<device atomic_{name}*>({name}_out);\n")
         operations = ["exchange", "fetch_add"]
         if name != "float":
             operations += ["fetch_sub", "fetch_and", "fetch_or", "fetch_xor", "fetch_min", "fetch_max"]
-        zero = f"{name}(threadgroups_per_grid.x)"
         for operation in operations:
-            call = f"atomic_{operation}_explicit({pointer}, {zero}, memory_order_relaxed)"
+            call = f"atomic_{operation}_explicit(p_{name}, {name}(x), memory_order_relaxed)"
             lines.append(f"  {name}_out[1] = {call};\n")
-        lines.append(f"  atomic_store_explicit({pointer}, atomic_load_explicit({pointer}, memory_order_relaxed), memory_order_relaxed);\n")
-    body = """\
+        read = f"atomic_load_explicit(p_{name}, memory_order_relaxed)"
+        lines.append(f"  atomic_store_explicit(p_{name}, {read}, memory_order_relaxed);\n")
+    body = f"""\
+  const uint x = threadgroups_per_grid.x;
   threadgroup atomic_int counter[2];
   threadgroup atomic_float total[1];
-  if (thread_index_in_threadgroup < 2) atomic_store_explicit(&counter[thread_index_in_threadgroup], 0, memory_order_relaxed);
+  if (x < 2) atomic_store_explicit(&counter[x], 0, memory_order_relaxed);
   threadgroup_barrier(mem_flags::mem_threadgroup | mem_flags::mem_device);
   atomic_fetch_add_explicit(&counter[1], 1, memory_order_relaxed);
   atomic_fetch_add_explicit(&total[0], 1.0f, memory_order_relaxed);
-  uint expected = atomic_load_explicit(reinterpret_cast<device atomic_uint*>(uint_out), memory_order_relaxed);
-  while (!atomic_compare_exchange_weak_explicit(reinterpret_cast<device atomic_uint*>(uint_out), &expected, expected + 1u, memory_order_relaxed, memory_order_relaxed)) {}
+{"".join(lines)}
+  uint expected = atomic_load_explicit(p_uint, memory_order_relaxed);
+  while (!atomic_compare_exchange_weak_explicit(
+      p_uint, &expected, expected + 1u, memory_order_relaxed, memory_order_relaxed)) {{}}
   atomic_thread_fence(mem_flags::mem_device, memory_order_seq_cst, thread_scope_device);
 """
     outputs = {"int_out": "int32", "uint_out": "uint32", "float_out": "float32", "ulong_out": "uint64"}
-    ptx = entry(cuda_compiler.compile_kernel(kernel(body + "".join(lines), {}, outputs)))
-    assert instructions(ptx, r"atom\.(global|relaxed\S*)\S*add\.f32")
-    assert instructions(ptx, r"(atom|red)\S*shared\S*add")
-    assert instructions(ptx, r"atom\S*cas")
+    ptx = entry(cuda_compiler.compile_kernel(kernel(body, {}, outputs)))
+    assert instructions(ptx, r"atom\.global\.add\.f32")
+    assert instructions(ptx, r"(atom|red)\.shared\.add")
+    assert instructions(ptx, r"atom\.global\.cas")
 
 
 @needs_nvrtc
@@ -219,7 +223,8 @@ inline T first(const threadgroup T* p) { return p[0]; }
   threadgroup_barrier(mem_flags::mem_threadgroup);
   auto row = buffer + 64;
   const uint4 v = *reinterpret_cast<const threadgroup uint4*>(buffer + 4 * thread_index_in_simdgroup);
-  out[thread_index_in_threadgroup] = row[3] + enceladus::first(buffer + 1) + as_type<float>(v[2]) + float(halves[0]);
+  const float sum = row[3] + enceladus::first(buffer + 1) + as_type<float>(v[2]) + float(halves[0]);
+  out[thread_index_in_threadgroup] = sum;
 """
     ptx = entry(cuda_compiler.compile_kernel(kernel(body, {"x": "float32"}, {"out": "float32"}, header)))
     assert instructions(ptx, r"st\.shared") and instructions(ptx, r"bar\.sync")
@@ -249,7 +254,9 @@ def test_vectors_have_operators_and_subscripts():
 @pytest.mark.parametrize("call", ["min(1, 2u)", "max(h, 1.0f)", "min(1.0f, 1)"])
 def test_min_and_max_of_different_types_are_refused(call):
     with pytest.raises(CompileError):
-        cuda_compiler.compile_kernel(kernel(f"  half h = half(1.0f);\n  out[0] = float({call});\n", {}, {"out": "float32"}))
+        cuda_compiler.compile_kernel(
+            kernel(f"  half h = half(1.0f);\n  out[0] = float({call});\n", {}, {"out": "float32"})
+        )
 
 
 @needs_nvrtc
@@ -286,7 +293,7 @@ def test_functions_become_the_instructions_meant(call, instruction):
 # ------------------------------------------------------------------------------- whole kernels
 
 
-def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):  # noqa: N803
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
     offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offs < n
     x = tl.load(x_ptr + offs, mask=mask)
@@ -298,9 +305,8 @@ def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):  # noqa: N803
 @pytest.mark.parametrize("dtype", [d for d in DTYPES.values() if d is not int1], ids=str)
 def test_a_whole_kernel_compiles(dtype):
     array = ArrayArgument(dtype)
-    arguments = {
-        "x_ptr": array, "y_ptr": array, "out_ptr": array, "n": ScalarArgument(int32), "BLOCK": ConstantArgument(1024, "1024"),
-    }  # fmt: skip
+    arguments = dict.fromkeys(("x_ptr", "y_ptr", "out_ptr"), array)
+    arguments |= {"n": ScalarArgument(int32), "BLOCK": ConstantArgument(1024, "1024")}
     made = compile_function(build_function(KernelFunction(add_kernel), arguments))
     ptx = entry(cuda_compiler.compile_kernel(made))
     assert instructions(ptx, r"ld\.global\.nc\.v[24]") and instructions(ptx, r"st\.global\.v[24]")

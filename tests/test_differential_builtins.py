@@ -1,8 +1,8 @@
 """Every builtin on every legal dtype: interpreter, graph engine and host executor against NumPy.
 
-References are computed in float64, or exactly for integers; tolerances come from ``tests.tolerances``. Several
-builtins share a kernel, because each kernel costs a compile in the host executor. A function of ``tl`` or
-``tl.math`` that no case here covers fails ``test_every_builtin_has_a_case``.
+References are computed in float64, or exactly for integers; tolerances come from ``tests.tolerances``.
+Several builtins share a kernel, because each kernel costs a compile in the host executor. A function of
+``tl`` or ``tl.math`` that no case here covers fails ``test_every_builtin_has_a_case``.
 """
 
 from __future__ import annotations
@@ -236,7 +236,16 @@ CASES: tuple[Case, ...] = (
 STATEMENTS = ("tl.range", "tl.static_range", "tl.static_assert", "tl.static_print", "tl.assume",
               "tl.debug_barrier")  # fmt: skip
 #: Names of ``tl`` that are no builtins.
-NOT_BUILTINS = {"PointerType", "PropagateNan", "constexpr", "dtype", "math", "pointer_type", "tensor", *DTYPES}
+NOT_BUILTINS = {
+    "PointerType",
+    "PropagateNan",
+    "constexpr",
+    "dtype",
+    "math",
+    "pointer_type",
+    "tensor",
+    *DTYPES,
+}
 
 
 # ----------------------------------------------------------------------------------------- inputs
@@ -407,7 +416,7 @@ def test_cases_cover_the_dtypes_they_can() -> None:
 
 
 @enceladus.jit
-def statements_kernel(x_ptr, out_ptr, n, steps, BLOCK: tl.constexpr):  # noqa: N803
+def statements_kernel(x_ptr, out_ptr, n, steps, BLOCK: tl.constexpr):
     tl.static_assert(BLOCK >= 16, "blocks are large")
     tl.static_print("block", BLOCK)
     tl.assume(n > 0)

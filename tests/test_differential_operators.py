@@ -77,7 +77,8 @@ FLOAT: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
 }  # fmt: skip
 COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+    ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 OPERATORS = (*INTEGER, "/", *COMPARE)
 
@@ -115,7 +116,7 @@ def to_common(values: np.ndarray, dtype: DType, common: DType) -> Any:
 def to_float(values: np.ndarray, target: DType) -> np.ndarray:
     """Integers rounded once, to nearest even, to a float type."""
     if target is bfloat16:
-        # ml_dtypes goes through float32: round 64-bit integers to odd at 16 digits first, so that it cannot matter.
+        # ml_dtypes goes through float32: round to odd at 20 digits first, so that it cannot matter.
         return np.array([_round_to_odd(int(v)) for v in values], np.float64).astype(numpy_dtype(target))
     if target is float16:
         return np.array([_round_to_odd(int(v)) for v in values], np.float64).astype(np.float16)
@@ -162,7 +163,9 @@ def _source(expressions: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run(expressions: list[str], dtypes: list[DType], x: np.ndarray, y: np.ndarray) -> dict[str, list[np.ndarray]]:
+def run(
+    expressions: list[str], dtypes: list[DType], x: np.ndarray, y: np.ndarray
+) -> dict[str, list[np.ndarray]]:
     """Engine → results of the expressions of x and y, stored as ``dtypes``."""
     kernel = kernel_from_source(_source(expressions))
     arguments: dict[str, Any] = {"x_ptr": x, "y_ptr": y, "n": x.size, "BLOCK": BLOCK}
@@ -181,11 +184,12 @@ def check(got: np.ndarray, want: np.ndarray, dtype: DType, what: str, x: np.ndar
     if bad.any():
         k = int(np.flatnonzero(bad)[0])
         raise AssertionError(
-            f"{what}: x = {x[k]!r}, y = {y[k]!r} give {got[k]!r}, expected {want[k]!r} ({int(bad.sum())} wrong)"
+            f"{what}: x = {x[k]!r}, y = {y[k]!r} give {got[k]!r}, expected {want[k]!r} "
+            f"({int(bad.sum())} wrong)"
         )
 
 
-FAST_PAIRS = [(a, b) for a in ALL for b in ALL if (ALL.index(a) + ALL.index(b)) % 4 == 0 or a is b]
+FAST_PAIRS = [(a, b) for a in ALL for b in ALL if (ALL.index(a) + ALL.index(b)) % 8 == 0 or a is b]
 SLOW_PAIRS = [(a, b) for a in ALL for b in ALL if (a, b) not in FAST_PAIRS]
 
 
@@ -275,16 +279,27 @@ def test_literals(dtype: DType) -> None:
         if dtype.is_floating():
             one = np.float32
             wide = x.astype(one)
-            table = {"x * 2": wide * one(2), "1 - x": one(1) - wide, "x / 3": wide / one(3), "x + 0": wide + one(0),
-                     "x - 0": wide - one(0), "x * 0": wide * one(0), "x * 1": wide, "x * -1": -wide,
-                     "0.0 + x": one(0) + wide, "x / 1": wide, "x - x": wide - wide}  # fmt: skip
+            table = {"x * 2": wide * one(2), "1 - x": one(1) - wide, "x / 3": wide / one(3),
+                     "x + 0": wide + one(0), "x - 0": wide - one(0), "x * 0": wide * one(0),
+                     "x * 1": wide, "x * -1": -wide, "0.0 + x": one(0) + wide,
+                     "x / 1": wide, "x - x": wide - wide}  # fmt: skip
             wants = [v.astype(x.dtype) for v in table.values()]
         else:
-            symbols = ["x // 4", "x % 4", "x // 7", "x % 7", "x // 1", "x % 1", "x // 0", "x % 0", "7 // x", "100 % x",
-                       "x << 3", "x >> 3", "x << 0", "x >> 0", "1 << x", "x * 0", "x & 0", "x | 0", "x * 1", "x - x",
+            symbols = ["x // 4", "x % 4", "x // 7", "x % 7", "x // 1", "x % 1", "x // 0", "x % 0", "7 // x",
+                       "100 % x", "x << 3", "x >> 3", "x << 0", "x >> 0", "1 << x", "x * 0", "x & 0",
+                       "x | 0", "x * 1", "x - x",
                        f"x >> {dtype.bits}", f"x << {dtype.bits - 1}", f"x >> {dtype.bits - 1}"]  # fmt: skip
             if dtype.is_int_signed():
-                symbols += ["x // -1", "x % -1", "x // -4", "x % -4", "x // -7", "x * -1", "x >> -1", "x << -1"]
+                symbols += [
+                    "x // -1",
+                    "x % -1",
+                    "x // -4",
+                    "x % -4",
+                    "x // -7",
+                    "x * -1",
+                    "x >> -1",
+                    "x << -1",
+                ]
             table = dict.fromkeys(symbols)
             wants = [_literal_reference(e, x, dtype) for e in symbols]
     expressions = list(table)
@@ -338,13 +353,20 @@ def cast_operands(source: DType) -> np.ndarray:
     x = operands(source, SIZE)[0]
     if source.is_floating():
         near = [2.0**k + d for k in (7, 8, 15, 16, 31, 32, 63, 64) for d in (-1.0, -0.5, 0.0, 0.5, 1.0)]
-        edges = np.array([s * v for v in near for s in (1, -1)] + [0.99, -0.99, 1.0 + 2.0**-8, 1.0 + 3 * 2.0**-9])
+        edges = np.array(
+            [s * v for v in near for s in (1, -1)] + [0.99, -0.99, 1.0 + 2.0**-8, 1.0 + 3 * 2.0**-9]
+        )
         with np.errstate(over="ignore"):
             x = np.concatenate([edges.astype(x.dtype), x])
     elif source is not int1:
         # Halfway between neighbours of float16, bfloat16 and float32, and just beside.
-        edges = [v for k in (8, 11, 24) for m in (1, 3) for e in (0, 1, 5)
-                 for v in (((1 << k) + m) << e, (((1 << k) + m) << (e + 8)) + 1, (((1 << k) + m) << (e + 8)) - 1)]
+        edges = [
+            v
+            for k in (8, 11, 24)
+            for m in (1, 3)
+            for e in (0, 1, 5)
+            for v in (((1 << k) + m) << e, (((1 << k) + m) << (e + 8)) + 1, (((1 << k) + m) << (e + 8)) - 1)
+        ]
         x = np.concatenate([np.array([source.wrap(v) for v in edges], x.dtype), x])
     return np.ascontiguousarray(x)
 

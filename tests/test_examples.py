@@ -46,7 +46,9 @@ def test_demo_shows_engine_and_metal() -> None:
     assert "[[kernel]] void" in done.stdout
 
 
-def test_demo_fails_on_a_mismatch(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_demo_fails_on_a_mismatch(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     demo = load("demo")
     monkeypatch.setattr(demo, "mlx_gelu", lambda x: x)

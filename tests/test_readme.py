@@ -69,6 +69,6 @@ def test_language_page_lists_every_builtin() -> None:
 def test_links_lead_somewhere(page: str) -> None:
     path = ROOT / page
     prose = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", re.sub(r"`[^`]*`\[", "[", prose)):
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", re.sub(r"`[^`]*`", "", prose)):
         if "://" not in target:
             assert (path.parent / target).exists(), f"{page} links to {target}"

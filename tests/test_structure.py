@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from enceladus.ir import laid_out, ops
+from enceladus.ir import exchange, laid_out, ops
 from enceladus.ir.core import OPERATIONS
 from enceladus.mlx_bridge.targets import graph
 
@@ -83,7 +83,7 @@ POINTERS = {ops.AddPointer, ops.Load, ops.Store}
 
 
 def test_every_operation_class_is_known_here():
-    declared = {cls for module in (ops, laid_out) for cls in vars(module).values() if cls in OPERATIONS}
+    declared = {cls for module in (ops, exchange, laid_out) for cls in vars(module).values() if cls in OPERATIONS}
     assert declared == set(OPERATIONS)
 
 

@@ -45,10 +45,10 @@ CUDA_HEADER: str = f'#line 1 "enceladus/codegen/cuda"\n{_read()}'
 def cuda_source(kernel: CompiledKernel) -> tuple[str, str]:
     """``header`` and ``source`` for ``mx.fast.cuda_kernel``.
 
-    Besides the vocabulary, two facts go into the signature, which MLX writes but macros can amend. Inputs are
-    ``__restrict__``: MLX gives every output memory of its own, so no store changes an input, and loads may pass
-    stores and use the read-only path. (Outputs are not: threads of a group may read each other's.) And the number of
-    threads bounds the registers, else a kernel with many of both would not launch.
+    Besides the vocabulary, two facts go into the signature, which MLX writes but macros can amend. Inputs
+    are ``__restrict__``: MLX gives every output memory of its own, so no store changes an input, and loads
+    may pass stores and use the read-only path. (Outputs are not: threads of a group may read each other's.)
+    And the number of threads bounds the registers, else a kernel with many of both would not launch.
     """
     threads = 32 * kernel.num_warps
     names = [name for name in kernel.input_names if name not in _SIGNATURE_WORDS]
@@ -62,4 +62,4 @@ def cuda_source(kernel: CompiledKernel) -> tuple[str, str]:
         f"#undef __global__\n#define __global__ __attribute__((global)) __launch_bounds__({threads})\n"
         f"{restricted}"
     )
-    return header, f'{released}#line 1 "{kernel.name}"\n{kernel.body}'
+    return header, f'\n{released}#line 1 "{kernel.name}"\n{kernel.body}'

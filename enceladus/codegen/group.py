@@ -223,15 +223,17 @@ class GroupWriter:
             if target != expression.text:
                 self.each.line(f"{target} = {expression.text};")
 
-    def register(self, name: str) -> str:
-        """This element of the register tile ``name``."""
+    def register(self, name: str, level: int = _ELEMENT) -> str:
+        """This element of the register tile ``name``, or the first one of this vector."""
         if self.layout.registers == 1:
             return name
         if self.vector == 1:
             return f"{name}[{self.counter}]"
+        element = self.element if level == _ELEMENT else "0"
         if not self.counter:
-            return f"{name}[{self.element}]"
-        return f"{name}[{self.counter} * {self.vector} + {self.element}]"
+            return f"{name}[{element}]"
+        start = f"{self.counter} * {self.vector}"
+        return f"{name}[{start}]" if level == _VECTOR else f"{name}[{start} + {element}]"
 
     # ------------------------------------------------------------------------------ memory
 
@@ -340,7 +342,7 @@ class GroupWriter:
         op = value.owner
         storage = self.body.tile_name(value)
         if storage is not None:
-            return Expression(self.register(storage), Precedence.CALL)
+            return Expression(self.register(storage, level), Precedence.CALL)
         assert isinstance(op, Op)
         match op:
             case ops.MakeRange():

@@ -7,7 +7,6 @@ MLX add kernel parameters by accident: MLX looks for thread attributes and for `
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,9 +21,7 @@ ATTRIBUTES = (
     "threads_per_threadgroup",
 )  # fmt: skip
 _SHAPE_SUFFIXES = ("_shape", "_strides", "_ndim")
-#: Types such as ``uint2`` and ``half4x4``: a variable of that name would hide the type.
-_VECTOR_TYPE = re.compile(r"(bool|u?char|u?short|u?int|u?long|half|bfloat|float|double)[1-4](x[2-4])?")
-_MAGIC = re.compile("|".join(ATTRIBUTES))
+_WIDTH = "thread_execution_width"  #: the only attribute without "gr" in its name
 
 _RESERVED = frozenset(
     """
@@ -52,16 +49,22 @@ _RESERVED = frozenset(
 )
 
 #: Vector and matrix types: ``half2``, ``float4x4``, ``packed_int3`` …
-_VECTOR_TYPE = re.compile(
-    r"(packed_|simdgroup_)?(bool|u?char|u?short|u?int|u?long|b?float|half|bfloat)[2348](x[2348])?"
+_INTEGERS = ("char", "uchar", "short", "ushort", "int", "uint", "long", "ulong")
+_SCALARS = ("bool", *_INTEGERS, "half", "float", "bfloat")
+_VECTORS = frozenset(
+    f"{prefix}{scalar}{size}"
+    for prefix in ("", "packed_")
+    for scalar in _SCALARS
+    for size in ("2", "3", "4", *(f"{n}x{m}" for n in "234" for m in "234"))
 )
+_FORBIDDEN = _RESERVED | _VECTORS
 
 
 class Names:
     """Hands out identifiers, each once per scope; a nested scope's names are free again after it."""
 
     def __init__(self) -> None:
-        self._taken: set[str] = set(_RESERVED)
+        self._taken: set[str] = set()
         self._patterns: list[str] = []  #: texts that would make MLX pass an input's shape
         self._scopes: list[list[str]] = []
 
@@ -78,7 +81,7 @@ class Names:
         """A name for an input of the kernel; no other name will contain it before a magic suffix."""
         name = self.unique(wanted)
         patterns = [name + suffix for suffix in _SHAPE_SUFFIXES]
-        if any(p in taken for taken in self._taken - _RESERVED for p in patterns):
+        if any(p in taken for taken in self._taken for p in patterns):
             name = self.unique(f"{name}_in")
             patterns = [name + suffix for suffix in _SHAPE_SUFFIXES]
         self._patterns += patterns
@@ -88,7 +91,7 @@ class Names:
         """An unused identifier that resembles ``wanted``; ``outermost``: taken for the whole body."""
         base = self.harmless(_identifier(wanted))
         name, number = base, 1
-        while name in self._taken or _VECTOR_TYPE.fullmatch(name) or not self.is_harmless(name):
+        while name in self._taken or name in _FORBIDDEN or not self.is_harmless(name):
             number += 1
             name = f"{base}{'_' if base[-1].isdigit() or base in _RESERVED else ''}{number}"
         self._taken.add(name)
@@ -98,26 +101,29 @@ class Names:
 
     def is_harmless(self, text: str) -> bool:
         """Whether ``text`` in a body adds no parameter."""
-        if _MAGIC.search(text):
+        if "_" not in text:
+            return True  # as every magic text has one, this is the short way for most names
+        if "gr" in text and any(attribute in text for attribute in ATTRIBUTES):
             return False
-        return not any(pattern in text for pattern in self._patterns)
+        return _WIDTH not in text and not any(pattern in text for pattern in self._patterns)
 
     def harmless(self, name: str) -> str:
         """``name`` with its magic parts respelled."""
-        name = _MAGIC.sub(lambda found: found[0].replace("_", ""), name)
+        if not self.is_harmless(name):
+            for attribute in ATTRIBUTES:
+                name = name.replace(attribute, attribute.replace("_", ""))
         if not self.is_harmless(name):
             for suffix, other in zip(_SHAPE_SUFFIXES, ("_dims", "_steps", "_rank"), strict=True):
                 name = name.replace(suffix, other)
         return name
 
 
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9]*(_[A-Za-z0-9]+)*")
-
-
 def _identifier(text: str) -> str:
     """ASCII identifier characters only, no leading digit or underscore (reserved in C++)."""
-    if _PLAIN.fullmatch(text):
+    if text.isidentifier() and text.isascii() and "__" not in text and text[0] != "_" != text[-1]:
         return text
+    import re  # seldom needed, and compiling expressions is slow
+
     name = re.sub(r"[^0-9A-Za-z]+", "_", text).strip("_")  # a double underscore is reserved in C++
     if not name:
         return "v"

@@ -25,8 +25,9 @@ def evaluate_function(function: Function, grid: Triple, arguments: Sequence[obje
     """Run every program of ``grid``, axis 0 fastest, one after the other.
 
     ``arguments`` are one a function argument, in order: a C-contiguous NumPy array for a pointer (written
-    in place), a number for a scalar. Works before and after ``resolve_pointers``. A program sees the
-    stores of the programs before it. Raises ``OutOfBoundsError`` for an access outside an array.
+    in place), a number for a scalar. Works before and after ``resolve_pointers``. Loads see the contents from
+    before the launch, atomic updates the present ones. Raises ``OutOfBoundsError`` for an access outside an
+    array.
     """
     if len(arguments) != len(function.arguments):
         raise TypeError(f"{function.name} takes {len(function.arguments)} arguments, not {len(arguments)}")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from enceladus.errors import EnceladusError, InternalError, Location
+from enceladus.interpreter.arithmetic import binary
 from enceladus.interpreter.arrays import NUMPY_DTYPES, BoundArray, Data, Pointers
-from enceladus.interpreter.semantics import EVALUATORS, evaluate
-from enceladus.ir import ops
+from enceladus.interpreter.semantics import EVALUATORS, evaluate_all
+from enceladus.ir import exchange, ops
 from enceladus.ir.core import Op, Value
 
 Triple = tuple[int, int, int]
@@ -106,11 +107,65 @@ def store(pointers: Pointers, value: np.ndarray, mask: np.ndarray | None, progra
     array, offsets = pointers.array, pointers.offsets
     active = _active(mask, offsets.shape)
     check_bounds("store", pointers, active, program)
+    _make_writable(array)
+    array.flat[offsets[active]] = np.broadcast_to(value, offsets.shape)[active]
+
+
+def _make_writable(array: BoundArray) -> None:
+    """Keep the contents from before the launch, for the loads."""
     if not array.flat.flags.writeable:
         raise ValueError(f"the kernel writes to {array.name!r}, which is a read-only array")
     if array.before is array.flat:
         array.before = array.flat.copy()
-    array.flat[offsets[active]] = np.broadcast_to(value, offsets.shape)[active]
+
+
+#: What an atomic update computes from the old value and the operand.
+ATOMIC_BINARY = {
+    exchange.AtomicKind.ADD: ops.BinaryKind.ADD,
+    exchange.AtomicKind.MAX: ops.BinaryKind.MAX,
+    exchange.AtomicKind.MIN: ops.BinaryKind.MIN,
+    exchange.AtomicKind.AND: ops.BinaryKind.AND,
+    exchange.AtomicKind.OR: ops.BinaryKind.OR,
+    exchange.AtomicKind.XOR: ops.BinaryKind.XOR,
+}
+
+Update = Callable[..., np.ndarray]
+
+
+def update(
+    pointers: Pointers,
+    new: Update,
+    operands: tuple[np.ndarray, ...],
+    mask: np.ndarray | None,
+    program: Program,
+) -> np.ndarray:
+    """``*pointer = new(old, *operands)`` where ``mask`` holds, element after element; the old values, else 0.
+
+    Works on the present contents, so it sees what earlier updates and stores did. ``new`` takes 1-D arrays.
+    """
+    array, offsets = pointers.array, pointers.offsets
+    active = _active(mask, offsets.shape)
+    check_bounds("atomic update", pointers, active, program)
+    _make_writable(array)
+    result = np.zeros(offsets.shape, array.flat.dtype)
+    where = offsets[active]
+    chosen = [np.broadcast_to(x, offsets.shape)[active] for x in operands]
+    old = np.zeros(where.shape, array.flat.dtype)
+    for lanes in without_collisions(where):
+        old[lanes] = array.flat[where[lanes]]
+        array.flat[where[lanes]] = new(old[lanes], *(x[lanes] for x in chosen))
+    result[active] = old
+    return result
+
+
+def without_collisions(offsets: np.ndarray) -> Iterator[np.ndarray]:
+    """All lanes in groups of different offsets: a lane comes after the earlier lanes of its offset."""
+    order = np.argsort(offsets, kind="stable")
+    ordered = offsets[order]
+    starts = np.flatnonzero(np.diff(ordered, prepend=ordered[:1] - 1))
+    lengths = np.diff(starts, append=len(ordered))
+    for turn in range(int(lengths.max(initial=0))):
+        yield order[starts[lengths > turn] + turn]
 
 
 Read = Callable[[Value], Data]
@@ -123,7 +178,7 @@ def execute(op: Op, read: Read, program: Program) -> tuple[Data, ...]:
     array, and ``InternalError`` for control flow, which has no place here.
     """
     if type(op) in EVALUATORS:
-        return (evaluate(op, *map(read, op.operands)),)
+        return evaluate_all(op, *map(read, op.operands))
     action = _EFFECTS.get(type(op))
     if action is None:
         raise InternalError(f"operation {op.mnemonic!r} cannot be executed on its own")
@@ -138,7 +193,10 @@ def _optional(read: Read, value: Value | None) -> np.ndarray | None:
     return data
 
 
-def _at(op: ops.ArrayLoad | ops.ArrayStore | ops.IsAligned, read: Read) -> Pointers:
+def _at(
+    op: ops.ArrayLoad | ops.ArrayStore | ops.IsAligned | exchange.ArrayAtomic | exchange.ArrayAtomicCas,
+    read: Read,
+) -> Pointers:
     array, offset = read(op.array), read(op.offset)
     assert isinstance(array, Pointers) and isinstance(offset, np.ndarray)
     return Pointers(array.array, array.offsets + offset.astype(np.int64))
@@ -176,6 +234,35 @@ def _array_store(op: ops.ArrayStore, read: Read, program: Program) -> tuple[Data
     return ()
 
 
+def _update(
+    op: exchange.Atomic | exchange.ArrayAtomic, pointers: Data, read: Read, program: Program
+) -> tuple[Data, ...]:
+    value = read(op.value)
+    assert isinstance(pointers, Pointers) and isinstance(value, np.ndarray)
+    kind = ATOMIC_BINARY.get(op.kind)
+    dtype = op.value.type.dtype
+
+    def new(old: np.ndarray, operand: np.ndarray) -> np.ndarray:
+        if kind is None:  # XCHG
+            return operand
+        with np.errstate(all="ignore"):
+            return binary(kind, old, operand, dtype)
+
+    return (update(pointers, new, (value,), _optional(read, op.mask), program),)
+
+
+def _compare_and_swap(
+    op: exchange.AtomicCas | exchange.ArrayAtomicCas, pointers: Data, read: Read, program: Program
+) -> tuple[Data, ...]:
+    compare, value = _optional(read, op.compare), _optional(read, op.value)
+    assert isinstance(pointers, Pointers) and compare is not None and value is not None
+
+    def new(old: np.ndarray, compare: np.ndarray, value: np.ndarray) -> np.ndarray:
+        return np.where(old == compare, value, old)
+
+    return (update(pointers, new, (compare, value), None, program),)
+
+
 def _is_aligned(op: ops.IsAligned, read: Read, program: Program) -> tuple[Data, ...]:
     pointer = _at(op, read)
     flat = pointer.array.flat
@@ -196,6 +283,10 @@ _EFFECTS: dict[type[Op], Callable[..., tuple[Data, ...]]] = {
     ops.Store: _store,
     ops.ArrayLoad: _array_load,
     ops.ArrayStore: _array_store,
+    exchange.Atomic: lambda op, read, program: _update(op, read(op.pointer), read, program),
+    exchange.ArrayAtomic: lambda op, read, program: _update(op, _at(op, read), read, program),
+    exchange.AtomicCas: lambda op, read, program: _compare_and_swap(op, read(op.pointer), read, program),
+    exchange.ArrayAtomicCas: lambda op, read, program: _compare_and_swap(op, _at(op, read), read, program),
     ops.IsAligned: _is_aligned,
     ops.Assume: _assume,
     ops.Barrier: lambda op, read, program: (),

@@ -13,19 +13,26 @@ from typing import Any
 import numpy as np
 
 from enceladus.errors import CompilationError, InternalError
-from enceladus.interpreter import arithmetic
-from enceladus.interpreter.arrays import NUMPY_DTYPES, Data, Pointers, constant
-from enceladus.ir import ops
+from enceladus.interpreter import arithmetic, combine
+from enceladus.interpreter import exchange as meet
+from enceladus.interpreter.arrays import NUMPY_DTYPES, BoundArray, Data, Pointers, constant
+from enceladus.ir import exchange, ops
 from enceladus.ir.core import Op
 
 
 def evaluate(op: Op, *operands: Data) -> Data:
-    """The result of a pure operation.
+    """The result of a pure operation that has one.
 
     ``operands`` are the data of ``op.operands``, in that order; their element types are those that
     the operation's values declare. Raises ``InternalError`` for an operation or kind without a
     meaning on these types.
     """
+    (result,) = evaluate_all(op, *operands)
+    return result
+
+
+def evaluate_all(op: Op, *operands: Data) -> tuple[Data, ...]:
+    """The results of a pure operation, as :func:`evaluate`."""
     function = EVALUATORS.get(type(op))
     if function is None:
         raise InternalError(f"operation {op.mnemonic!r} is not a pure function of its operands")
@@ -35,7 +42,8 @@ def evaluate(op: Op, *operands: Data) -> Data:
     except KeyError as error:
         types = ", ".join(str(v.type) for v in op.operands)
         raise InternalError(f"{op.mnemonic} {error.args[0]} has no meaning on ({types})") from error
-    return result if isinstance(result, Pointers) else np.asarray(result)
+    results = result if isinstance(result, tuple) else (result,)
+    return tuple(x if isinstance(x, Pointers) else np.asarray(x) for x in results)
 
 
 def _per_element(function: Callable[[np.ndarray], np.ndarray]) -> Callable[[Any, Data], Data]:
@@ -65,15 +73,27 @@ def _broadcast(op: ops.Broadcast, x: np.ndarray) -> np.ndarray:
 
 def _select(op: ops.Select, condition: np.ndarray, on_true: Data, on_false: Data) -> Data:
     if isinstance(on_true, Pointers) or isinstance(on_false, Pointers):
-        assert isinstance(on_true, Pointers) and isinstance(on_false, Pointers)
-        if on_true.array is not on_false.array:
-            names = f"{on_true.array.name!r} and {on_false.array.name!r}"
-            raise CompilationError(
-                f"a choice between pointers into two arrays, {names}",
-                "load from both and choose between the values",
-            )
-        return Pointers(on_true.array, np.where(condition, on_true.offsets, on_false.offsets))
+        array, x, y = _into_one_array("a choice between pointers", on_true, on_false)
+        return Pointers(array, np.where(condition, x, y))
     return np.where(condition, on_true, on_false)
+
+
+def _join(op: exchange.Join, first: Data, second: Data) -> Data:
+    if isinstance(first, Pointers) or isinstance(second, Pointers):
+        array, x, y = _into_one_array("a tile of pointers", first, second)
+        return Pointers(array, meet.join(op, x, y))
+    return meet.join(op, first, second)
+
+
+def _into_one_array(what: str, a: Data, b: Data) -> tuple[BoundArray, np.ndarray, np.ndarray]:
+    """The array that two tiles of pointers lead into, and their offsets."""
+    assert isinstance(a, Pointers) and isinstance(b, Pointers)
+    if a.array is not b.array:
+        raise CompilationError(
+            f"{what} into two arrays, {a.array.name!r} and {b.array.name!r}",
+            "load from both and choose between the values",
+        )
+    return a.array, a.offsets, b.offsets
 
 
 def _add_pointer(op: ops.AddPointer, pointer: Pointers, offset: np.ndarray) -> Pointers:
@@ -84,7 +104,11 @@ def _make_range(op: ops.MakeRange) -> np.ndarray:
     return np.arange(op.start, op.end, dtype=NUMPY_DTYPES[op.dtype])
 
 
-EVALUATORS: dict[type[Op], Callable[..., Data]] = {
+_NUMPY = combine.Arrays(
+    apply=evaluate, choose=np.where, concatenate=np.concatenate, broadcast_to=np.broadcast_to
+)
+
+EVALUATORS: dict[type[Op], Callable[..., Data | tuple[Data, ...]]] = {
     ops.Constant: lambda op: constant(op.value, op.dtype),
     ops.MakeRange: _make_range,
     ops.Splat: _per_element(_splat),  # type: ignore[arg-type]
@@ -99,4 +123,13 @@ EVALUATORS: dict[type[Op], Callable[..., Data]] = {
     ops.Bitcast: lambda op, x: x.view(NUMPY_DTYPES[op.dtype]),
     ops.Hint: lambda op, x: x,
     ops.AddPointer: _add_pointer,
+    exchange.Reduce: lambda op, *inputs: meet.reduce(op, *inputs, arrays=_NUMPY),
+    exchange.Scan: lambda op, *inputs: meet.scan(op, *inputs, arrays=_NUMPY),
+    exchange.Transpose: _per_element(meet.transpose),  # type: ignore[arg-type]
+    exchange.Reshape: _per_element(meet.reshape),  # type: ignore[arg-type]
+    exchange.Pick: _per_element(meet.pick),  # type: ignore[arg-type]
+    exchange.Join: _join,
+    exchange.Gather: meet.gather,
+    exchange.Sort: meet.sort,
+    exchange.Histogram: meet.histogram,
 }

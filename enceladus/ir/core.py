@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, ClassVar, dataclass_transform
 
 from enceladus.errors import InternalError, Location
@@ -123,14 +122,20 @@ class Op:
             yield from block.walk()
 
 
-def _required_operands(names: tuple[str, ...]) -> property:
-    """``operands`` for a class whose operands are all required: compile time is spent in this."""
-    if not names:
-        return property(lambda self: ())
-    if len(names) == 1:
-        get_one = attrgetter(names[0])
-        return property(lambda self: (get_one(self),))
-    return property(attrgetter(*names))
+def _collector(required: list[str], optional: list[str], lists: list[str]) -> property:
+    """A property that collects fields into a tuple; written out per class, since compiling spends time here."""
+    fixed = "".join(f"self.{name}, " for name in required)
+    starred = "".join(f"*self.{name}, " for name in lists)
+    lines = ["def collect(self):"]
+    if optional:
+        lines.append(f"    found = [{fixed}]")
+        for name in optional:
+            lines += [f"    if self.{name} is not None:", f"        found.append(self.{name})"]
+        fixed = "*found, "
+    lines.append(f"    return ({fixed}{starred})")
+    namespace: dict[str, Any] = {}
+    exec("\n".join(lines), namespace)
+    return property(namespace["collect"])
 
 
 def _with_fields(declared: Any) -> type:
@@ -161,12 +166,13 @@ def operation(mnemonic: str, **traits: bool) -> Callable[[Any], Any]:
     """Class decorator: declare an operation from its annotated fields (see the module's docstring)."""
 
     def declare(declared: Any) -> Any:
-        optional = False
+        optional: list[str] = []
         groups: dict[str, list[str]] = {"one": [], "many": [], "block": [], "attribute": []}
         for name, annotation in declared.__annotations__.items():
             if annotation in ("Value", "Value | None"):
                 groups["one"].append(name)
-                optional |= annotation != "Value"
+                if annotation != "Value":
+                    optional.append(name)
             elif annotation == "tuple[Value, ...]":
                 groups["many"].append(name)
             elif annotation == "Block":
@@ -179,12 +185,10 @@ def operation(mnemonic: str, **traits: bool) -> Callable[[Any], Any]:
         cls.block_fields = tuple(groups["block"])
         cls.attribute_fields = tuple(groups["attribute"])
         cls.mnemonic = mnemonic
-        if not optional and not groups["many"]:
-            cls.operands = _required_operands(cls.operand_fields)
-        if not groups["block"]:
-            cls.blocks = ()
-        if not groups["attribute"]:
-            cls.attributes = ()
+        required = [name for name in groups["one"] if name not in optional]
+        cls.operands = _collector(required, optional, groups["many"])
+        cls.blocks = _collector(groups["block"], [], []) if groups["block"] else ()
+        cls.attributes = _collector(groups["attribute"], [], []) if groups["attribute"] else ()
         for trait, setting in traits.items():
             if not hasattr(Op, trait):
                 raise InternalError(f"unknown trait {trait!r} of operation {mnemonic}")
@@ -211,11 +215,14 @@ class Block:
         mapping.update(zip(self.arguments, arguments, strict=True))
         return Block(arguments, [op.clone(mapping) for op in self.ops])
 
-    def walk(self) -> Iterator[Op]:
+    def walk(self) -> list[Op]:
+        """All operations, nested ones behind the one they are in."""
+        found: list[Op] = []
         for op in self.ops:
-            yield op
+            found.append(op)
             for block in op.blocks:
-                yield from block.walk()
+                found += block.walk()
+        return found
 
     @property
     def terminator(self) -> Op:
@@ -248,7 +255,7 @@ class Function:
     def arguments(self) -> tuple[Value, ...]:
         return self.body.arguments
 
-    def walk(self) -> Iterator[Op]:
+    def walk(self) -> list[Op]:
         return self.body.walk()
 
     def clone(self) -> Function:

@@ -53,8 +53,8 @@ class Printer:
         for name in op.operand_fields:
             value = getattr(op, name)
             if value is not None:
-                optional = name in ("mask", "other")
-                text += f" {name}={self.name(value)}" if optional else f" {self.name(value)}"
+                label = f" {name}=" if name in ("mask", "other") else " "
+                text += label + self.name(value)
         for name in op.operand_list_fields:
             values = getattr(op, name)
             if values:

@@ -205,9 +205,12 @@ class TileType:
         return tile_type(self.element, shape)
 
     def __str__(self) -> str:
-        if not self.shape:
-            return str(self.element)
-        return f"{'x'.join(map(str, self.shape))}x{self.element}"
+        return _tile_text(self)
+
+
+@lru_cache(maxsize=4096)
+def _tile_text(type: TileType) -> str:
+    return "x".join(map(str, (*type.shape, type.element)))
 
 
 @lru_cache(maxsize=4096)

@@ -10,18 +10,17 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
-import json
-import logging
 import os
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from enceladus import knobs
 from enceladus.codegen.kernel import CompiledKernel
 from enceladus.mlx_bridge.specialization import SpecializationKey
 
-logger = logging.getLogger("enceladus")
+if TYPE_CHECKING:
+    from logging import Logger
 
 FORMAT = 1
 _SUFFIX = ".json"
@@ -48,6 +47,8 @@ def load(key: SpecializationKey) -> CompiledKernel | None:
     folder = directory()
     if not folder:
         return None
+    import json  # here and below: with the cache off, a process need not load it
+
     try:
         with open(os.path.join(folder, key.digest() + _SUFFIX), "rb") as file:
             raw = file.read()
@@ -61,7 +62,7 @@ def load(key: SpecializationKey) -> CompiledKernel | None:
             return None
         return CompiledKernel.from_json(entry["kernel"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        logger.info("ignoring a damaged cache entry for %s", key.kernel)
+        _logger().info("ignoring a damaged cache entry for %s", key.kernel)
         return None
 
 
@@ -70,6 +71,8 @@ def store(key: SpecializationKey, kernel: CompiledKernel) -> bool:
     folder = directory()
     if not folder:
         return False
+    import json
+
     data = kernel.to_json()
     entry = {"format": FORMAT, "key": str(key), "checksum": _checksum(data), "kernel": data}
     name = f"{os.getpid()}-{threading.get_ident()}-{next(_serial)}{_TEMPORARY}"
@@ -89,14 +92,22 @@ def store(key: SpecializationKey, kernel: CompiledKernel) -> bool:
 
 
 def _checksum(data: dict[str, Any]) -> str:
+    import json
+
     text = json.dumps(data, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _logger() -> Logger:
+    import logging  # slow to load, and seldom needed
+
+    return logging.getLogger("enceladus")
 
 
 def _give_up(folder: str, reason: str) -> None:
     if folder not in _unusable:
         _unusable.add(folder)
-        logger.warning("no disk cache for compiled kernels: %s (ENCELADUS_CACHE=0 silences this)", reason)
+        _logger().warning("no disk cache for compiled kernels: %s (ENCELADUS_CACHE=0 silences this)", reason)
 
 
 def _tidy(folder: str) -> None:

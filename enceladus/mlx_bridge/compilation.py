@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from enceladus import knobs
 from enceladus.codegen.kernel import CompiledKernel
 from enceladus.errors import EnceladusWarning
+from enceladus.frontend.build import build_function
 from enceladus.frontend.function import KernelFunction
 from enceladus.frontend.signature import ArrayArgument, TupleArgument
+from enceladus.ir.printer import print_function
 from enceladus.mlx_bridge.specialization import SpecializationKey
 
 if TYPE_CHECKING:
@@ -27,8 +29,6 @@ def build(kernel: KernelFunction, key: SpecializationKey, *, debugging: bool = F
 
     ``CompilationError`` for what the language refuses.
     """
-    from enceladus.frontend.build import build_function
-
     return build_function(
         kernel, dict(key.arguments), num_warps=key.num_warps, wide=key.wide, debugging=debugging
     )
@@ -36,7 +36,7 @@ def build(kernel: KernelFunction, key: SpecializationKey, *, debugging: bool = F
 
 def compile_kernel(kernel: KernelFunction, key: SpecializationKey) -> CompiledKernel:
     """Python to a kernel's body, without any cache."""
-    from enceladus.compiler import compile_function
+    from enceladus.compiler import compile_function  # half of the compiler loads with the first compile
 
     dump = Dump(key) if knobs.dump() else None
     function = build(kernel, key)
@@ -66,8 +66,6 @@ class Dump:
         self._write("key.txt", str(key))
 
     def __call__(self, step: str, function: Function) -> None:
-        from enceladus.ir.printer import print_function
-
         self._write(f"{self._step:02d}-{step}.ir", print_function(function))
         self._step += 1
 

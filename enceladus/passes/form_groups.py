@@ -361,9 +361,9 @@ def _later_uses(block: Block) -> dict[int, _Uses]:
     tiles: set[Value] = set()
     for position in range(len(block.ops) - 1, -1, -1):
         op = block.ops[position]
-        for inner in op.walk():
-            operands = [v for v in inner.operands if not v.type.is_scalar]
-            (exact if inner.blocks or inner.terminator else tiles).update(operands)
+        for inner in (op, *[nested for arm in op.blocks for nested in arm.walk()]):
+            into = exact if inner.blocks or inner.terminator else tiles
+            into.update([v for v in inner.operands if v.type.shape])
         if op.blocks or op.terminator or isinstance(op, ops.Barrier):
             found[position] = _Uses(set(exact), set(tiles))
     return found

@@ -138,8 +138,10 @@ class _Splitter:
         vectored = {op: w for op, w in widths.items() if w > 1}
         if not vectored:
             return stretch
-        scalars = [op for op in stretch if op.results and op.results[0].type.is_scalar and op.pure]
-        tiles = [op for op in stretch if op not in set(scalars)]
+        scalars: list[Op] = []
+        tiles: list[Op] = []
+        for op in stretch:
+            (scalars if op.pure and op.results and not op.results[0].type.shape else tiles).append(op)
         self.out = list(scalars)
         for scalar in scalars:
             key = (type(scalar), tuple(map(id, scalar.operands)), scalar.attributes)

@@ -210,10 +210,8 @@ def _choose_launches(fn: Callable[..., Any], sets: list[Sequence[Any]], target: 
 
 def _output_memory() -> int:
     """Bytes that the outputs of one evaluation may take together."""
-    info = mx.device_info(mx.default_device())
-    total = info.get("memory_size") or info.get("total_memory") or (8 << 30)
     share = 4 if mx.default_device().type == mx.gpu else 16
-    return int(total) // share
+    return int(mx.get_memory_limit()) // share
 
 
 def _evaluate(

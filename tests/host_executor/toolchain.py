@@ -25,8 +25,8 @@ _INCLUDE = _HERE / "include"
 
 
 def cache_directory() -> Path:
-    """Where compiled things live: ``ENCELADUS_TEST_CACHE``, or a folder for temporary files."""
-    root = os.environ.get("ENCELADUS_TEST_CACHE")
+    """Where compiled things live: ``HOST_EXECUTOR_CACHE``, or a folder for temporary files."""
+    root = os.environ.get("HOST_EXECUTOR_CACHE")
     path = Path(root) if root else Path(tempfile.gettempdir()) / f"enceladus-host-executor-{os.getuid()}"
     path.mkdir(parents=True, exist_ok=True)
     return path

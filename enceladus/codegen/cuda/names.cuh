@@ -51,6 +51,77 @@ ENCELADUS_VOCABULARY
 
 // From here on follow only generated text and MLX's signature; nothing is included any more.
 
+// Macros of the included headers that a kernel may well use as names.
+#undef MAX_NDIM
+#undef WARP_SIZE
+#undef CHAR_BIT
+#undef CHAR_MAX
+#undef CHAR_MIN
+#undef SCHAR_MAX
+#undef SCHAR_MIN
+#undef UCHAR_MAX
+#undef SHRT_MAX
+#undef SHRT_MIN
+#undef USHRT_MAX
+#undef INT_MAX
+#undef INT_MIN
+#undef UINT_MAX
+#undef LONG_MAX
+#undef LONG_MIN
+#undef ULONG_MAX
+#undef LLONG_MAX
+#undef LLONG_MIN
+#undef ULLONG_MAX
+#undef SIZE_MAX
+#undef PTRDIFF_MAX
+#undef PTRDIFF_MIN
+#undef INT8_MAX
+#undef INT8_MIN
+#undef UINT8_MAX
+#undef INT16_MAX
+#undef INT16_MIN
+#undef UINT16_MAX
+#undef INT32_MAX
+#undef INT32_MIN
+#undef UINT32_MAX
+#undef INT64_MAX
+#undef INT64_MIN
+#undef UINT64_MAX
+#undef FLT_DECIMAL_DIG
+#undef FLT_DIG
+#undef FLT_EPSILON
+#undef FLT_HAS_SUBNORM
+#undef FLT_MANT_DIG
+#undef FLT_MAX
+#undef FLT_MAX_10_EXP
+#undef FLT_MAX_EXP
+#undef FLT_MIN
+#undef FLT_MIN_10_EXP
+#undef FLT_MIN_EXP
+#undef FLT_TRUE_MIN
+#undef DBL_DECIMAL_DIG
+#undef DBL_DIG
+#undef DBL_EPSILON
+#undef DBL_HAS_SUBNORM
+#undef DBL_MANT_DIG
+#undef DBL_MAX
+#undef DBL_MAX_10_EXP
+#undef DBL_MAX_EXP
+#undef DBL_MIN
+#undef DBL_MIN_10_EXP
+#undef DBL_MIN_EXP
+#undef DBL_TRUE_MIN
+#undef FLT_RADIX
+#undef FLT_ROUNDS
+#undef FLT_EVAL_METHOD
+#undef DECIMAL_DIG
+#undef FP_INFINITE
+#undef FP_NAN
+#undef FP_NORMAL
+#undef FP_SUBNORMAL
+#undef FP_ZERO
+#undef TIME_UTC
+
 // The types that MLX writes into the signature.
 #define __half ::metal::half
 #define __nv_bfloat16 ::metal::bfloat

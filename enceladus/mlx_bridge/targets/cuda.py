@@ -10,24 +10,19 @@ from typing import Any
 
 import mlx.core as mx
 
+from enceladus.codegen.cuda_header import cuda_source
 from enceladus.codegen.kernel import CompiledKernel
 
 
 def register(compiled: CompiledKernel) -> Callable[..., list[mx.array]]:
-    """MLX's kernel object. ``NotImplementedError`` while the vocabulary header is absent."""
-    try:
-        from enceladus.codegen.cuda_header import CUDA_HEADER
-    except ImportError as error:
-        raise NotImplementedError(
-            "the cuda engine is not available in this version; set ENCELADUS_ENGINE=graph, or make the "
-            "CPU MLX's default device"
-        ) from error
+    """MLX's kernel object; nothing is compiled until MLX evaluates a launch."""
+    header, source = cuda_source(compiled)
     kernel: Any = mx.fast.cuda_kernel(
         name=compiled.name,
         input_names=compiled.input_names,
         output_names=compiled.output_names,
-        source=compiled.body,
-        header=f"{CUDA_HEADER}\n{compiled.header}",
+        source=source,
+        header=header,
     )
     made: Callable[..., list[mx.array]] = kernel
     return made

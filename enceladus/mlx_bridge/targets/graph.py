@@ -24,11 +24,11 @@ import numpy as np
 
 from enceladus.errors import CompilationError, InternalError
 from enceladus.interpreter.arrays import NUMPY_DTYPES, constant
-from enceladus.interpreter.semantics import evaluate
-from enceladus.ir import ops
+from enceladus.ir import exchange, ops
 from enceladus.ir.core import Block, Function, Op, Value
 from enceladus.ir.types import DType, PointerType
 from enceladus.mlx_bridge.targets import graph_arithmetic as arithmetic
+from enceladus.mlx_bridge.targets import graph_atomics, graph_exchange
 from enceladus.mlx_bridge.targets.graph_memory import ArrayContents, Data, both, flatten, load, to_mlx
 
 #: What an operation does: its result, or ``None`` where it has none or several (then it sets them itself).
@@ -72,7 +72,7 @@ def run(
         assert isinstance(value.type.element, PointerType)
         contents[value] = ArrayContents(_flat_array(array, value.type.element.element, names[i]))
     for programs in _chunks(function, grid, max_elements):
-        evaluator = Evaluator(grid, programs, flats, contents)
+        evaluator = Evaluator(function, grid, programs, flats, contents)
         evaluator.values.update(scalars)
         evaluator.block(function.body)
     return {i: contents[function.arguments[i]].finish().reshape(array.shape) for i, array in initial.items()}
@@ -109,15 +109,17 @@ class Evaluator:
     ``active`` is None where all programs run the present block, else int1 of shape (programs,): which do.
     """
 
-    __slots__ = ("active", "contents", "flats", "grid", "ids", "programs", "values")
+    __slots__ = ("active", "contents", "flats", "function", "grid", "ids", "programs", "used", "values")
 
     def __init__(
         self,
+        function: Function,
         grid: tuple[int, int, int],
         programs: np.ndarray,
         flats: dict[Value, mx.array],
         contents: dict[Value, ArrayContents],
     ):
+        self.function = function
         self.grid = grid
         self.programs = programs
         self.flats = flats
@@ -125,6 +127,7 @@ class Evaluator:
         self.values: dict[Value, Data] = {}
         self.active: Data | None = None
         self.ids: dict[int, np.ndarray] = {}
+        self.used: set[Value] | None = None
 
     def block(self, block: Block) -> None:
         for op in block.ops:
@@ -137,6 +140,24 @@ class Evaluator:
 
     def operand(self, value: Value | None) -> Data | None:
         return None if value is None else self.values[value]
+
+    def written(self, array: Value) -> ArrayContents:
+        """The contents of an array that the kernel writes."""
+        contents = self.contents.get(array)
+        if contents is None:
+            raise InternalError(f"the kernel stores to {array.name!r}, which was not passed as written")
+        return contents
+
+    def guarded(self, mask: Value | None, rank: int) -> Data | None:
+        """The mask of an access to a tile of ``rank`` dimensions, false in programs that do not get here."""
+        data = self.operand(mask)
+        return data if self.active is None else both(data, _align(self.active, rank))
+
+    def is_used(self, value: Value) -> bool:
+        """Whether any operation reads ``value``."""
+        if self.used is None:
+            self.used = {v for op in self.function.walk() for v in op.operands}
+        return value in self.used
 
     def program_id(self, axis: int) -> np.ndarray:
         """int64 index on a grid axis, shape (programs,), or (1,) where it is the same in all of them."""
@@ -165,7 +186,7 @@ def _num_programs(self: Evaluator, op: ops.NumPrograms) -> Data:
 
 def _source(self: Evaluator, op: Op) -> Data:
     """Constants and ranges: the same in all programs."""
-    return _evaluate(op)[None]
+    return arithmetic.perform(op)[None]
 
 
 def _splat(self: Evaluator, op: ops.Splat) -> Data:
@@ -179,27 +200,13 @@ def _expand_dims(self: Evaluator, op: ops.ExpandDims) -> Data:
     return value.reshape((*value.shape[:axis], 1, *value.shape[axis:]))
 
 
-def _same(self: Evaluator, op: ops.Hint | ops.Broadcast) -> Data:
-    """The operand: hints say nothing new, and a dimension of 1 broadcasts by itself."""
+def _same(self: Evaluator, op: ops.Broadcast) -> Data:
+    """The operand: a dimension of 1 broadcasts by itself."""
     return self.values[op.value]
 
 
-def _evaluate(op: Op, *operands: Any) -> np.ndarray:
-    result = evaluate(op, *operands)
-    assert isinstance(result, np.ndarray)  # no pointers: they are resolved
-    return result
-
-
-def _pure(function: Callable[..., mx.array]) -> Handler:
-    """Elementwise: in NumPy where all operands are known, else ``function(op, *operands)`` in MLX."""
-
-    def handler(self: Evaluator, op: Op) -> Data:
-        operands = [self.values[v] for v in op.operands]
-        if any(isinstance(x, mx.array) for x in operands):
-            return function(op, *map(to_mlx, operands))
-        return _evaluate(op, *operands)
-
-    return handler
+def _elementwise(self: Evaluator, op: Op) -> Data:
+    return arithmetic.perform(op, *(self.values[v] for v in op.operands))
 
 
 # ------------------------------------------------------------------------------------- memory
@@ -210,14 +217,8 @@ def _array_load(self: Evaluator, op: ops.ArrayLoad) -> Data:
 
 
 def _array_store(self: Evaluator, op: ops.ArrayStore) -> None:
-    contents = self.contents.get(op.array)
-    if contents is None:
-        raise InternalError(f"the kernel stores to {op.array.name!r}, which was not passed as written")
-    mask = self.operand(op.mask)
-    if self.active is not None:
-        active = _align(self.active, len(op.offset.type.shape))
-        mask = both(mask, active)
-    contents.store(self.values[op.offset], self.values[op.value], mask)
+    mask = self.guarded(op.mask, len(op.offset.type.shape))
+    self.written(op.array).store(self.values[op.offset], self.values[op.value], mask)
 
 
 def _nothing(self: Evaluator, op: Op) -> None:
@@ -319,14 +320,7 @@ HANDLERS: dict[type[Op], Handler] = {
     ops.Splat: _splat,
     ops.ExpandDims: _expand_dims,
     ops.Broadcast: _same,
-    ops.Hint: _same,
-    ops.Unary: _pure(lambda op, x: arithmetic.unary(op.kind, x, op.value.type.dtype)),
-    ops.Binary: _pure(lambda op, x, y: arithmetic.binary(op.kind, x, y, op.lhs.type.dtype)),
-    ops.Compare: _pure(lambda op, x, y: arithmetic.compare(op.kind, x, y)),
-    ops.Select: _pure(lambda op, condition, x, y: mx.where(condition, x, y)),
-    ops.Fma: _pure(lambda op, a, b, c: arithmetic.fma(a, b, c, op.a.type.dtype)),
-    ops.Cast: _pure(lambda op, x: arithmetic.cast(x, op.value.type.dtype, op.dtype)),
-    ops.Bitcast: _pure(lambda op, x: arithmetic.bitcast(x, op.dtype)),
+    **dict.fromkeys(arithmetic.ELEMENTWISE, _elementwise),
     ops.ArrayLoad: _array_load,
     ops.ArrayStore: _array_store,
     ops.For: _loop,
@@ -334,4 +328,15 @@ HANDLERS: dict[type[Op], Handler] = {
     ops.Yield: _nothing,
     ops.Barrier: _nothing,
     ops.Assume: _nothing,
+    exchange.Reduce: graph_exchange.reduce,
+    exchange.Scan: graph_exchange.scan,
+    exchange.Transpose: graph_exchange.transpose,
+    exchange.Reshape: graph_exchange.reshape,
+    exchange.Join: graph_exchange.join,
+    exchange.Pick: graph_exchange.pick,
+    exchange.Gather: graph_exchange.gather,
+    exchange.Sort: graph_exchange.sort,
+    exchange.Histogram: graph_exchange.histogram,
+    exchange.ArrayAtomic: graph_atomics.atomic,
+    exchange.ArrayAtomicCas: graph_atomics.compare_and_swap,
 }

@@ -17,10 +17,14 @@ import mlx.core as mx
 import numpy as np
 
 from enceladus.errors import InternalError
+from enceladus.interpreter.semantics import evaluate
+from enceladus.ir import ops
+from enceladus.ir.core import Op
 from enceladus.ir.ops import BinaryKind, CompareKind, UnaryKind
 from enceladus.ir.types import DTYPES, DType, Kind, int1
 from enceladus.mlx_bridge.targets.graph_math import FLOAT_FUNCTIONS, FLOAT_FUNCTIONS_2, trunc
 from enceladus.mlx_bridge.targets.graph_math import fma as fma_float
+from enceladus.mlx_bridge.targets.graph_memory import Data, to_mlx
 
 ArrayFunction = Callable[..., mx.array]
 Table = Mapping[Any, ArrayFunction]
@@ -306,3 +310,29 @@ _COMPARE: dict[CompareKind, ArrayFunction] = {
     CompareKind.GT: mx.greater,
     CompareKind.GE: mx.greater_equal,
 }
+
+# ------------------------------------------------------------------------------ by operation
+
+#: Elementwise operation → its function of the operation and its operands.
+ELEMENTWISE: dict[type[Op], ArrayFunction] = {
+    ops.Unary: lambda op, x: unary(op.kind, x, op.value.type.dtype),
+    ops.Binary: lambda op, x, y: binary(op.kind, x, y, op.lhs.type.dtype),
+    ops.Compare: lambda op, x, y: compare(op.kind, x, y),
+    ops.Select: lambda op, condition, x, y: mx.where(condition, x, y),
+    ops.Fma: lambda op, a, b, c: fma(a, b, c, op.a.type.dtype),
+    ops.Cast: lambda op, x: cast(x, op.value.type.dtype, op.dtype),
+    ops.Bitcast: lambda op, x: bitcast(x, op.dtype),
+    ops.Hint: lambda op, x: x,
+}
+
+
+def perform(op: Op, *operands: Data) -> Data:
+    """A pure elementwise operation: in NumPy where all operands are known, else in MLX."""
+    if not any(isinstance(x, mx.array) for x in operands):
+        result = evaluate(op, *operands)  # type: ignore[arg-type]
+        assert isinstance(result, np.ndarray)  # no pointers: they are resolved
+        return result
+    function = ELEMENTWISE.get(type(op))
+    if function is None:
+        raise InternalError(f"{op.mnemonic} is not an elementwise operation")
+    return function(op, *map(to_mlx, operands))

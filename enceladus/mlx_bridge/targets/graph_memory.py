@@ -89,7 +89,8 @@ def _find_run(offsets: np.ndarray, mask: Data | None) -> _Run | None:
     return None
 
 
-def _in_range(offsets: Data, size: int) -> Data:
+def in_range(offsets: Data, size: int) -> Data:
+    """Which int64 ``offsets`` are in ``[0, size)``."""
     if isinstance(offsets, np.ndarray):
         return (offsets >= 0) & (offsets < size)
     return (offsets >= mx.array(0, mx.int64)) & (offsets < mx.array(size, mx.int64))
@@ -104,11 +105,23 @@ def both(a: Data | None, b: Data) -> Data:
     return to_mlx(a) & to_mlx(b)
 
 
-def _as_index(offsets: Data) -> Data:
+def as_index(offsets: Data) -> Data:
     """Offsets in int64, where a comparison cannot wrap; those past 2^63 turn negative, so out of range."""
     if isinstance(offsets, np.ndarray):
         return offsets.astype(np.int64, copy=False)
     return offsets.astype(mx.int64)
+
+
+def target_index(offsets: Data, mask: Data | None, size: int) -> Data:
+    """Where to write in an array of ``size`` and one spare element, int32.
+
+    The spare element takes what is masked off or out of range.
+    """
+    offsets = as_index(offsets)
+    valid = both(mask, in_range(offsets, size))
+    if isinstance(valid, np.ndarray) and isinstance(offsets, np.ndarray):
+        return np.where(valid, offsets, size).astype(np.int32)
+    return mx.where(to_mlx(valid), to_mlx(offsets), mx.array(size, mx.int64)).astype(mx.int32)
 
 
 # --------------------------------------------------------------------------------------- loads
@@ -166,7 +179,7 @@ def _load_run(
 
 
 def _gather(flat: mx.array, offsets: Data, mask: Data | None) -> mx.array:
-    offsets = _as_index(offsets)
+    offsets = as_index(offsets)
     if isinstance(offsets, np.ndarray) and not isinstance(mask, mx.array):
         if mask is not None:
             offsets = np.where(mask, offsets, 0)
@@ -269,12 +282,7 @@ class ArrayContents:
     def _scatter(self, offsets: Data, value: mx.array, mask: Data | None, shape: tuple[int, ...]) -> None:
         flat = self.finish()
         size = flat.size
-        offsets = _as_index(offsets)
-        valid = both(mask, _in_range(offsets, size))
-        if isinstance(valid, np.ndarray) and isinstance(offsets, np.ndarray):
-            index = mx.array(np.where(valid, offsets, size).astype(np.int32))
-        else:
-            index = mx.where(to_mlx(valid), to_mlx(offsets), mx.array(size, mx.int64)).astype(mx.int32)
+        index = to_mlx(target_index(offsets, mask, size))
         index, value = (mx.broadcast_to(x, shape).reshape(-1) for x in (index, value))
         spare = mx.concatenate([flat, mx.zeros((1,), flat.dtype)])
         self.flat = mx.put_along_axis(spare, index, value, axis=0)[:size]
