@@ -13,6 +13,7 @@ from enceladus.codegen.expressions import Expressions, offset_only_values
 from enceladus.codegen.kernel import ArrayParameter, CompiledKernel, Role, ScalarParameter
 from enceladus.codegen.names import Names
 from enceladus.errors import CompilationError
+from enceladus.ir import exchange
 from enceladus.ir.core import Function, Value
 from enceladus.ir.ops import For
 from enceladus.ir.printer import print_function
@@ -32,6 +33,11 @@ from enceladus.passes.intervals import Intervals, largest_tile
 from enceladus.passes.roles import hazards, roles
 
 THREADGROUP_BYTES = 32768
+
+#: Operations for which there is no Metal code yet; the other engines have them.
+WITHOUT_METAL_CODE = frozenset(
+    getattr(exchange, name) for name in exchange.__all__ if name not in ("AtomicKind", "Reduce")
+)
 
 #: Called with a pass's name and the function after it; used for dumps, timing and verification.
 Listener = Callable[[str, Function], None]
@@ -71,6 +77,7 @@ def compile_function(
     warnings = register_pressure.check(function)
     tile = largest_tile(function)
     prepare(function, listener)
+    _refuse_unsupported(function)
     ir_text = print_function(function)
     use = roles(function)
     hazard_pairs = hazards(function)
@@ -129,6 +136,16 @@ def compile_function(
         warnings=warnings,
         largest_tile=tile,
     )
+
+
+def _refuse_unsupported(function: Function) -> None:
+    for op in function.walk():
+        if type(op) in WITHOUT_METAL_CODE:
+            raise CompilationError(
+                f"{op.mnemonic} is not supported by the Metal code generator yet",
+                "run the kernel with ENCELADUS_ENGINE=graph or ENCELADUS_INTERPRET=1",
+                op.loc,
+            )
 
 
 def _name_arrays(

@@ -95,9 +95,9 @@ def missing() -> str:
     return ""
 
 
-def compile_kernel(kernel: CompiledKernel, architecture: str = "sm_90") -> str:
+def compile_kernel(kernel: CompiledKernel, architecture: str = "sm_90", inline: bool = False) -> str:
     """The PTX of a compiled kernel; machine code is made as well. :class:`CompileError` with NVRTC's log."""
-    header, source = cuda_source(kernel)
+    header, source = cuda_source(kernel, inline)
     inputs = [(a.input_name, a.dtype) for a in kernel.arrays if a.input_name]
     if kernel.scalars_name:
         inputs.append((kernel.scalars_name, "int32"))

@@ -33,7 +33,7 @@ _FLOAT_1 = (
     "exp", "exp2", "log", "log2", "log10", "sqrt", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
     "cosh", "tanh", "fabs", "floor", "ceil", "trunc", "rint", "round",
 )  # fmt: skip
-_FLOAT_2 = ("pow", "atan2", "fmin", "fmax")
+_FLOAT_2 = ("pow", "atan2", "fmin", "fmax", "copysign")
 
 
 def _float_functions() -> str:

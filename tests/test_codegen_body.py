@@ -143,7 +143,8 @@ KERNELS: dict[str, dict[str, Any]] = {
     "pointer_kernel": {"BLOCK": 64}, "nested_kernel": {"BLOCK": 64, "REPEAT": 2},
     "branch_kernel": {"BLOCK": 32}, "store_in_branch_kernel": {"BLOCK": 64},
     "grid_stride_kernel": {"BLOCK": 128}, "in_place_kernel": {"BLOCK": 64},
-    "handed_on_kernel": {"BLOCK": 256}, "names_kernel": {"BLOCK": 64}, "continued_kernel": {"BLOCK": 64}, "chosen_offsets_kernel": {"BLOCK": 256},
+    "handed_on_kernel": {"BLOCK": 256}, "names_kernel": {"BLOCK": 64},
+    "continued_kernel": {"BLOCK": 64}, "chosen_offsets_kernel": {"BLOCK": 256},
 }  # fmt: skip
 ELEMENTWISE = [
     "copy_kernel", "other_kernel", "mask_kernel", "tile_kernel", "transpose_kernel", "cube_kernel",

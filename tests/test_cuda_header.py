@@ -6,12 +6,14 @@ Compiles as MLX would, without a GPU; what the machine code computes is for the 
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
 import enceladus.language as tl
-from enceladus.codegen import mathlib
-from enceladus.codegen.cuda_header import CUDA_HEADER, cuda_source
+from enceladus.codegen import cuda_header, mathlib
+from enceladus.codegen.cuda_header import cuda_source, vocabulary
 from enceladus.codegen.kernel import ArrayParameter, CompiledKernel, Role
 from enceladus.codegen.memory_helpers import MemoryHelpers
 from enceladus.compiler import compile_function
@@ -46,9 +48,45 @@ def entry(ptx: str) -> str:
 
 
 def test_the_header_is_ascii_and_ends_with_a_newline():
-    header, _ = cuda_source(kernel("", {"x": "float32"}, {"out": "float32"}))
-    assert header.isascii() and header.endswith("\n")
-    assert "#include" not in CUDA_HEADER
+    for inline in (False, True):
+        header, _ = cuda_source(kernel("", {"x": "float32"}, {"out": "float32"}), inline)
+        assert header.isascii() and header.endswith("\n")
+
+
+def test_the_vocabulary_is_included_by_path_or_written_out():
+    included = vocabulary()
+    paths = re.findall(r'^#include "(.*)"$', included, re.MULTILINE)
+    assert len(paths) == 5 and all(Path(path).is_absolute() and Path(path).is_file() for path in paths)
+    assert re.match(r"// [0-9a-f]{16}\n", included) and len(included) < 200 * len(paths)
+    text = vocabulary(inline=True)
+    assert "#include" not in text and "struct bfloat" in text
+    assert not re.search(r"^ *//", text, re.MULTILINE)
+
+
+def test_a_folder_that_nvrtc_could_not_open_is_written_out(monkeypatch, tmp_path):
+    strange = tmp_path / 'a"b'
+    shutil.copytree(cuda_header._FOLDER, strange)
+    monkeypatch.setattr(cuda_header, "_FOLDER", strange)
+    assert vocabulary.__wrapped__() == vocabulary(inline=True)
+
+
+def test_an_edited_vocabulary_is_another_text(monkeypatch, tmp_path):
+    folder = tmp_path / "cuda"
+    shutil.copytree(cuda_header._FOLDER, folder)
+    monkeypatch.setattr(cuda_header, "_FOLDER", folder)
+    before = vocabulary.__wrapped__()
+    with (folder / "math.cuh").open("a") as file:
+        file.write("// more\n")
+    assert str(folder) in before and vocabulary.__wrapped__() != before
+
+
+def test_helpers_come_without_comments_and_second_overloads():
+    memory = MemoryHelpers(alignment=True)
+    memory.load(4, 4)
+    made = kernel("", {"x": "float32"}, {"out": "float32"}, memory.header())
+    helpers = cuda_source(made)[0].split("#define threadgroup\n")[1]
+    assert "// " not in helpers.replace("}  // namespace enceladus", "") and "constant" not in helpers and "ONE_ADDRESS" not in helpers
+    assert helpers.count("load4x4(") == 1 and helpers.count("is_aligned(") == 1
 
 
 def test_inputs_are_restrict_in_the_signature_only():
@@ -71,6 +109,12 @@ def test_every_operation_of_every_type_compiles(architecture):
     made, index = library_kernel(all_functions())
     assert len(set(index.values())) > 500
     assert ".entry" in cuda_compiler.compile_kernel(made, architecture)
+
+
+@needs_nvrtc
+def test_the_vocabulary_written_out_compiles_to_the_same():
+    made = kernel("  out[0] = exp(x[0]);\n", {"x": "float32"}, {"out": "float32"})
+    assert cuda_compiler.compile_kernel(made, inline=True) == cuda_compiler.compile_kernel(made)
 
 
 @needs_nvrtc

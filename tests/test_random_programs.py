@@ -379,14 +379,14 @@ def _settings(examples: int) -> settings:
     )
 
 
-@_settings(8)
+@_settings(12)
 @given(programs())
 def test_random_programs(program: Program) -> None:
     check(program)
 
 
 @pytest.mark.slow
-@_settings(40)
+@_settings(100)
 @given(programs())
 def test_more_random_programs(program: Program) -> None:
     check(program)

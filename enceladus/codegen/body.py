@@ -17,10 +17,11 @@ from enceladus.codegen.group import GroupWriter
 from enceladus.codegen.mathlib import Expression, Precedence
 from enceladus.codegen.memory_helpers import MemoryHelpers
 from enceladus.codegen.names import Names
+from enceladus.codegen.reduction import ReductionWriter
 from enceladus.codegen.tiles import RegisterTiles
 from enceladus.codegen.writer import Writer
 from enceladus.errors import InternalError
-from enceladus.ir import ops
+from enceladus.ir import exchange, ops
 from enceladus.ir.core import Block, Function, Op, Value
 from enceladus.ir.laid_out import TileGroup
 from enceladus.ir.types import DType, TileType, float32, int64, uint32, uint64
@@ -54,10 +55,12 @@ class BodyWriter:
         self.uses = uses_of(function.body)
         self.tiles = RegisterTiles(function, self.uses)
         self.scalars: dict[Value, Expression] = {}
-        self.slots: dict[int, tuple[str, TileType]] = {}
+        self.slots: dict[int, str] = {}
         self.memory = MemoryHelpers()
         self._thread = ""
         self.preamble: list[str] = []
+        self.loop_depth = 0
+        self.shared: list[tuple[str, DType, int]] = []  #: threadgroup arrays: name, type, elements
 
     # -------------------------------------------------------------------- what groups ask for
 
@@ -80,8 +83,22 @@ class BodyWriter:
     def shared_slot(self, slot: int, type: TileType) -> str:
         """The name of a threadgroup array for tiles of ``type``."""
         if slot not in self.slots:
-            self.slots[slot] = (self.names.unique("shared", outermost=True), type)
-        return self.slots[slot][0]
+            self.slots[slot] = self.names.unique("shared", outermost=True)
+            self.shared.append((self.slots[slot], type.dtype, type.numel))
+        return self.slots[slot]
+
+    def partials(self, dtype: DType, count: int) -> tuple[str, str]:
+        """A threadgroup array for a reduction, and the name of the offset to add to its indices.
+
+        In a loop the array is doubled and the two halves take turns, so that one barrier a trip is enough; the
+        offset is ``""`` elsewhere.
+        """
+        name = self.names.unique("partials", outermost=True)
+        turn = self.names.unique("turn", outermost=True) if self.loop_depth else ""
+        self.shared.append((name, dtype, 2 * count if turn else count))
+        if turn:
+            self.preamble.append(f"int {turn} = 0;")
+        return name, turn
 
     def tile_name(self, value: Value) -> str | None:
         return self.tiles.name(value)
@@ -204,6 +221,8 @@ class BodyWriter:
                     scope = self.names.scope() if GroupWriter.opens_block(op) else nullcontext()
                     with scope:
                         GroupWriter(self, op, destinations).write()
+                case exchange.Reduce():
+                    ReductionWriter(self, op).write()
                 case ops.For():
                     self.loop(op)
                 case ops.If():
@@ -256,20 +275,22 @@ class BodyWriter:
             # Stepping past the upper bound could leave 32 bits, so the loop counts in 64.
             counter = self.names.unique(f"{name}_count")
             dtype = int64
-        direction = op.step.owner.value if isinstance(op.step.owner, ops.Constant) else None
+        least, most = self.expressions.intervals.of(op.step)
         limit = upper.inside(Precedence.ADD)
-        if direction is None:
+        if least <= 0 <= most and least != most:
             by = step.inside(Precedence.ADD)
             test = f"{by} > 0 ? {counter} < {limit} : {by} < 0 && {counter} > {limit}"
         else:
-            test = f"{counter} {'<' if direction > 0 else '>'} {limit}"
-        advance = f"++{counter}" if direction == 1 else f"{counter} += {step.text}"
+            test = f"{counter} {'<' if least > 0 else '>'} {limit}"
+        advance = f"++{counter}" if least == most == 1 else f"{counter} += {step.text}"
         out.open(f"for ({mathlib.type_name(dtype)} {counter} = {lower.text}; {test}; {advance})")
         with self.names.scope():
             if counter != name:
                 exact = mathlib.type_name(induction.type.dtype)
                 out.line(f"const {exact} {name} = {exact}({counter});")
+            self.loop_depth += 1
             self.block(op.body)
+            self.loop_depth -= 1
             self.next_iteration(carried, op.body.terminator.operands)
         out.close()
 
@@ -380,8 +401,8 @@ class BodyWriter:
         self.block(self.function.body)
         head = Writer(self.names.is_harmless)
         head.depth = 1
-        for name, type in self.slots.values():
-            head.line(f"threadgroup {mathlib.type_name(type.dtype)} {name}[{type.numel}];")
+        for name, dtype, count in self.shared:
+            head.line(f"threadgroup {mathlib.type_name(dtype)} {name}[{count}];")
         if self._thread:
             head.line(f"const int {self._thread} = int(thread_index_in_threadgroup);")
         if self.grid_words is not None:
@@ -403,7 +424,7 @@ class BodyWriter:
 
     @property
     def threadgroup_bytes(self) -> int:
-        return sum(type.numel * type.dtype.itemsize for _, type in self.slots.values())
+        return sum(count * dtype.itemsize for _, dtype, count in self.shared)
 
 
 def _unpack(scalars: str, word: int, dtype: DType) -> str:

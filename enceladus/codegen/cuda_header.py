@@ -17,6 +17,9 @@ so everything is included before ``header``, which may end by turning Metal's ke
 itself is in ``codegen/cuda/*.cuh``, in the order of ``_PARTS``: own types with Metal's conversions and
 rounding (namespace ``metal``), functions, SIMD-groups, atomics, and last the names and keywords.
 
+MLX copies header and source at every call and hashes them at every evaluation, so both are kept short: the
+vocabulary is included by path, and the comments of helpers are left out.
+
 What it does not have, and so fails to compile: swizzles (``v.xy``), ``packed_*`` vectors, 8- and 16-bit
 atomics, ``simdgroup_matrix``, ``Limits``, textures. ``threadgroup`` declares arrays at the top of a body; a
 pointer into one must be declared ``auto`` (CUDA refuses it otherwise).
@@ -24,26 +27,55 @@ pointer into one must be declared ``auto`` (CUDA refuses it otherwise).
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
 
 from enceladus.codegen.kernel import CompiledKernel
 
 _PARTS = ("types", "math", "simdgroup", "atomic", "names")
+_FOLDER = Path(__file__).with_name("cuda")
 #: Words that MLX writes between the header and the body; an input of such a name stays as it is.
 _SIGNATURE_WORDS = frozenset({"mlx", "core", "cu", "cg", "cooperative_groups", "Shape", "Strides"})
 
 
-def _read() -> str:
-    folder = Path(__file__).with_name("cuda")
-    return "\n".join((folder / f"{part}.cuh").read_text(encoding="ascii") for part in _PARTS)
+def _read(part: str) -> str:
+    path = _FOLDER / f"{part}.cuh"
+    if path.exists():
+        return path.read_text(encoding="ascii")
+    # A package inside an archive: its loader reads what no file system holds.
+    data: bytes = __loader__.get_data(str(path))  # type: ignore[name-defined]
+    return data.decode("ascii")
 
 
-#: The vocabulary, the same for every kernel.
-CUDA_HEADER: str = f'#line 1 "enceladus/codegen/cuda"\n{_read()}'
+@lru_cache(maxsize=2)
+def vocabulary(inline: bool = False) -> str:
+    """The vocabulary, the same for every kernel: lines that include its files, or with ``inline`` its text.
+
+    The text, without comments, also stands in where NVRTC could not open the files. Lines that include
+    carry a hash of the contents, because MLX compiles a text only once in a process.
+    """
+    texts = [_read(part) for part in _PARTS]
+    paths = [str((_FOLDER / f"{part}.cuh").absolute()) for part in _PARTS]
+    if inline or not all(Path(p).exists() and p.isascii() and not set(p) & {'"', "\n"} for p in paths):
+        return "".join(map(without_comments, texts))
+    contents = blake2b("".join(texts).encode("ascii"), digest_size=8).hexdigest()
+    return f"// {contents}\n" + "".join(f'#include "{path}"\n' for path in paths)
 
 
-def cuda_source(kernel: CompiledKernel) -> tuple[str, str]:
-    """``header`` and ``source`` for ``mx.fast.cuda_kernel``.
+def without_comments(text: str) -> str:
+    """``text`` without lines that hold only a comment, and without empty lines."""
+    return re.sub(r"^[ \t]*(?://.*)?\n", "", text, flags=re.MULTILINE)
+
+
+def without_second_overloads(text: str) -> str:
+    """Helpers without what is for more than one address space."""
+    return re.sub(r"^#ifndef ENCELADUS_ONE_ADDRESS_SPACE\n.*?^#endif\n", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def cuda_source(kernel: CompiledKernel, inline: bool = False) -> tuple[str, str]:
+    """``header`` and ``source`` for ``mx.fast.cuda_kernel``; ``inline``: see :func:`vocabulary`.
 
     Besides the vocabulary, two facts go into the signature, which MLX writes but macros can amend. Inputs
     are ``__restrict__``: MLX gives every output memory of its own, so no store changes an input, and loads
@@ -54,10 +86,11 @@ def cuda_source(kernel: CompiledKernel) -> tuple[str, str]:
     names = [name for name in kernel.input_names if name not in _SIGNATURE_WORDS]
     restricted = "".join(f"#define {name} __restrict__ {name}\n" for name in names)
     released = "".join(f"#undef {name}\n" for name in names)
+    helpers = without_comments(without_second_overloads(kernel.header))
     header = (
-        f"{CUDA_HEADER}\n"
+        f"{vocabulary(inline)}\n"
         # In helper functions "threadgroup" is always part of a pointer's type.
-        f"#undef threadgroup\n#define threadgroup\n{kernel.header}\n"
+        f"#undef threadgroup\n#define threadgroup\n{helpers}\n"
         f"#undef threadgroup\n#define threadgroup __shared__\n"
         f"#undef __global__\n#define __global__ __attribute__((global)) __launch_bounds__({threads})\n"
         f"{restricted}"

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from enceladus.codegen import mathlib
+from enceladus.codegen.bits import gather_bits, spread_bits
 from enceladus.codegen.mathlib import Expression, Precedence
 from enceladus.codegen.writer import Writer
 from enceladus.ir import ops
 from enceladus.ir.core import Op, Value
-from enceladus.ir.laid_out import ContinueIf, SharedLoad, SharedStore, TileGroup
+from enceladus.ir.laid_out import ContinueIf, SharedLoad, SharedStore, Sliced, TileGroup
 from enceladus.passes.affine import uses_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class GroupWriter:
         self.destinations = destinations
         self.group = group
         self.layout = group.layout
+        self.physical = group.layout.blocked  #: how registers and threads are dealt; the layout, or its parent
         self.rank = len(group.layout.shape)
         self.identity: Axes = tuple(range(self.rank))
         self.uses = uses_of(group.body)
@@ -58,26 +60,27 @@ class GroupWriter:
     @staticmethod
     def is_guarded(group: TileGroup) -> bool:
         """Whether only the threads that have elements enter the group."""
-        return group.layout.busy_threads < group.layout.threads and not group.results
+        return group.layout.has_copies and not group.results
 
     def write(self) -> None:
         out, layout = self.body.writer, self.layout
-        idle = layout.busy_threads < layout.threads
         guarded = self.is_guarded(self.group)
+        self.copies = self.first_of_copies()
         depth = out.depth + bool(self.counter) + guarded
         self.before.depth = self.after.depth = depth
         self.each.depth = depth + bool(self.element)
-        self.guard_stores = idle and not guarded
+        self.guard_stores = layout.has_copies and not guarded
         opened = self.operations()
         for _ in range(opened):
             self.each.close()
         if guarded:
-            out.open(f"if ({self.body.thread()} < {layout.busy_threads})")
+            out.open(f"if ({self.copies})")
         if self.counter:
             if self.body.holds_register_tiles(self.group) and layout.chunks > 1:
                 out.line("#pragma unroll")
             out.open(f"for (int {self.counter} = 0; {self.counter} < {layout.chunks}; ++{self.counter})")
-        self.write_index(out, masked=self.guard_stores or (idle and not guarded))
+        small = self.physical.busy_threads < self.physical.threads
+        self.write_index(out, masked=small and not (guarded and self.layout is self.physical))
         out.extend(self.before)
         if self.each.lines and self.element:
             out.line("#pragma unroll")
@@ -96,17 +99,17 @@ class GroupWriter:
         """Declare the linear index of the first element, and the coordinates that are used."""
         if not self.index:
             return
-        layout = self.layout
+        layout = self.physical
         thread = self.body.thread()
         if masked:
             thread = f"({thread} & {layout.busy_threads - 1})"
-        text = f"{self.counter} * {layout.threads} + {thread}" if self.counter else thread
-        if self.vector > 1:
-            text = f"({text}) * {self.vector}" if self.counter else f"{text} * {self.vector}"
+        text = f"{self.chunk()} * {layout.threads} + {thread}" if self.counter else thread
+        if layout.vector > 1:
+            text = f"({text}) * {layout.vector}" if self.counter else f"{text} * {layout.vector}"
         elif thread.startswith("(") and not self.counter:
             text = thread[1:-1]
         out.line(f"const int {self.index} = {text};")
-        if self.rank == 1:
+        if len(layout.shape) == 1:
             return
         shift = 0
         for position, axis in enumerate(layout.order):
@@ -114,7 +117,7 @@ class GroupWriter:
             name = self.coordinates.get(axis)
             if name is not None:
                 shifted = f"{self.index} >> {shift}" if shift else self.index
-                last = position == self.rank - 1
+                last = position == len(layout.shape) - 1
                 if size == 1:
                     text = "0"
                 elif last:
@@ -130,13 +133,15 @@ class GroupWriter:
             return Expression("0")
         if not self.index:
             self.index = self.body.names.unique("i")
-        if self.rank == 1:
+        rank = len(self.physical.shape)
+        if rank == 1:
             name = self.index
         else:
-            name = self.coordinates.get(axis, "")
+            along = self.layout.kept[axis]
+            name = self.coordinates.get(along, "")
             if not name:
-                hints = ("row", "col") if self.rank == 2 else tuple(f"i{k}" for k in range(self.rank))
-                name = self.coordinates[axis] = self.body.names.unique(hints[axis])
+                hints = ("row", "col") if rank == 2 else tuple(f"i{k}" for k in range(rank))
+                name = self.coordinates[along] = self.body.names.unique(hints[along])
         if axis == self.layout.order[0] and self.vector > 1 and level == _ELEMENT:
             return Expression(f"{name} + {self.element}", Precedence.ADD)
         return Expression(name)
@@ -235,6 +240,32 @@ class GroupWriter:
         start = f"{self.counter} * {self.vector}"
         return f"{name}[{start}]" if level == _VECTOR else f"{name}[{start} + {element}]"
 
+    def slice_register(self, name: str, layout: Sliced, level: int) -> str:
+        """This element of ``name``, a slice of the group's tile: a thread's elements along the kept axes."""
+        if layout.registers == 1:
+            return name
+        axes = self.physical.bits()[2]
+        chunks = [k for k, axis in enumerate(axes) if axis in layout.kept]
+        index = gather_bits(self.counter, chunks, len(axes)) if chunks else ""
+        if layout.vector == 1:
+            return f"{name}[{index}]"
+        element = self.element if level == _ELEMENT else "0"
+        return f"{name}[({index}) * {self.vector} + {element}]" if index else f"{name}[{element}]"
+
+    def chunk(self) -> str:
+        """The physical chunk that the counter stands for."""
+        axes = self.physical.bits()[2]
+        kept = [k for k, axis in enumerate(axes) if axis in self.layout.kept]
+        return self.counter if len(kept) == len(axes) else spread_bits(self.counter, kept)
+
+    def first_of_copies(self) -> str:
+        """A condition that holds for one of the threads with the same elements; ``""`` without copies."""
+        if not self.layout.has_copies:
+            return ""
+        if isinstance(self.layout, Sliced):
+            return f"({self.body.thread()} & {self.layout.copy_bits}) == 0"
+        return f"{self.body.thread()} < {self.layout.busy_threads}"
+
     # ------------------------------------------------------------------------------ memory
 
     def vector_load(self, op: ops.ArrayLoad) -> None:
@@ -261,7 +292,7 @@ class GroupWriter:
             self.each.line(f"{whole}[{self.element}] = {value.text};")
         text = f"{store}({address}, {whole});"
         if self.guard_stores:
-            text = f"if ({self.body.thread()} < {self.layout.busy_threads}) {text}"
+            text = f"if ({self.copies}) {text}"
         self.after.line(text)
 
     def address(self, op: ops.ArrayLoad | ops.ArrayStore, level: int) -> str:
@@ -276,7 +307,7 @@ class GroupWriter:
     def store(self, op: ops.ArrayStore) -> None:
         conditions = []
         if self.guard_stores:
-            conditions.append(f"{self.body.thread()} < {self.layout.busy_threads}")
+            conditions.append(self.copies)
         if op.mask is not None:
             conditions.append(self.value(op.mask).inside(Precedence.AND if conditions else Precedence.ANY))
         offset, value = self.value(op.offset), self.value(op.value)
@@ -342,6 +373,8 @@ class GroupWriter:
         op = value.owner
         storage = self.body.tile_name(value)
         if storage is not None:
+            if isinstance(value.layout, Sliced) and value.layout != self.layout:
+                return Expression(self.slice_register(storage, value.layout, level), Precedence.CALL)
             return Expression(self.register(storage, level), Precedence.CALL)
         assert isinstance(op, Op)
         match op:

@@ -18,31 +18,7 @@ class RegisterTiles:
         self._uses = uses
         self._parent: dict[Value, Value] = {}
         self._names: dict[Value, str] = {}
-        self._hints: dict[Value, str] = {}
-        self._registers: dict[Value, int] = {}
-        self._copies: list[tuple[Value, Value]] = []  #: (source, target) where control flow hands tiles on
         self._block(function.body)
-        # Members of one array have one layout; ask a group that makes or reads one of them.
-        for op in function.walk():
-            if isinstance(op, TileGroup):
-                inner = {v for o in op.body.ops for v in o.results}
-                read = [v for o in op.body.ops for v in o.operands if not v.type.is_scalar and v not in inner]
-                for value in (*op.results, *read):
-                    if not value.type.element.is_ptr():
-                        self._registers[self.root(value)] = op.layout.registers
-        self._spread_registers()
-
-    def _spread_registers(self) -> None:
-        """Tiles that no group makes or reads, only control flow hands on, have the layout of their sources."""
-        changed = True
-        while changed:
-            changed = False
-            for pair in self._copies:
-                a, b = map(self.root, pair)
-                known = self._registers.get(a, self._registers.get(b))
-                if known is not None and not (a in self._registers and b in self._registers):
-                    self._registers[a] = self._registers[b] = known
-                    changed = True
 
     def _block(self, block: Block) -> None:
         makers = {v: op for op in block.ops for v in op.results if not v.type.is_scalar}
@@ -56,7 +32,6 @@ class RegisterTiles:
                 ):
                     if value.type.is_scalar:
                         continue
-                    self._copies += [(initial, value), (final, value)]
                     self._unite(value, result)
                     if self._uses.get(initial, 0) == 1 and initial in makers:
                         self._unite(value, initial)
@@ -66,8 +41,6 @@ class RegisterTiles:
                 for nested in op.blocks:
                     made = {v for o in nested.ops for v in o.results}
                     for result, value in zip(op.results, nested.terminator.operands, strict=True):
-                        if not value.type.is_scalar:
-                            self._copies.append((value, result))
                         if not value.type.is_scalar and value in made and self._uses.get(value, 0) == 1:
                             self._unite(result, value)
 
@@ -107,7 +80,8 @@ class RegisterTiles:
 
     def registers(self, value: Value) -> int:
         """Elements of ``value`` that each thread holds."""
-        return self._registers[self.root(value)]
+        count: int = value.layout.registers
+        return count
 
     def name(self, value: Value) -> str | None:
         """The array's name, or ``None`` before it is declared."""

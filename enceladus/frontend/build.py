@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,7 +19,7 @@ from enceladus.frontend.signature import (
 )
 from enceladus.frontend.statements import Statements
 from enceladus.frontend.values import admit, tensor
-from enceladus.ir.builder import IRBuilder, use_emitter
+from enceladus.ir.builder import IRBuilder, current_emitter, use_emitter
 from enceladus.ir.core import ArgumentHints, Block, Function, Value
 from enceladus.ir.types import pointer_type, tile_type
 from enceladus.language import semantic
@@ -72,6 +72,24 @@ def build_function(
     return Function(
         kernel.name, body, num_warps, wide, hints=signature.hints, source_lines=compilation.source_lines
     )
+
+
+def inline_function(kernel: KernelFunction, args: Sequence[Any]) -> Any:
+    """What ``kernel`` returns for ``args``, recorded by the current emitter, which is an ``IRBuilder``.
+
+    For the interpreter, where a builtin asks for the trace of a function. What only the interpreter runs
+    (``print``) is passed over.
+    """
+    builder = current_emitter()
+    if not isinstance(builder, IRBuilder):
+        raise InternalError(f"{kernel.name} cannot be recorded without an IR builder")
+    compilation = Compilation(builder, debugging=True)
+    compilation.active.append(kernel)
+    scope = {
+        p.name: admit(p.default, f"the default of {p.name!r}") for p in kernel.parameters if p.has_default
+    }
+    scope.update(zip(kernel.parameter_names, args, strict=False))
+    return Statements(compilation, kernel, scope, builder.location or kernel.location).function_body()
 
 
 def is_specialized_one(argument: ConstantArgument, constexpr: bool) -> bool:

@@ -9,6 +9,7 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any
 
 from enceladus.errors import CompilationError
+from enceladus.frontend.function import as_kernel_function
 from enceladus.frontend.values import (
     admit,
     constexpr,
@@ -18,6 +19,7 @@ from enceladus.frontend.values import (
     static_range,
     tl_range,
 )
+from enceladus.language.combine import Inlinable, hand_over
 
 if TYPE_CHECKING:
     import ast
@@ -51,9 +53,9 @@ _CONVERSIONS: dict[Any, str] = {
     round: "use tl.math.rint",
     pow: "use tl.math.pow",
     divmod: "use '//' and '%'",
-    any: "combine int1 scalars with '|'",
-    all: "combine int1 scalars with '&'",
-    sorted: "a run-time order cannot be used at compile time",
+    any: "combine int1 scalars with '|', or use tl.any of a tile",
+    all: "combine int1 scalars with '&', or use tl.all of a tile",
+    sorted: "use tl.sort for the elements of a tile",
     range: "a range with run-time bounds can only stand in 'for … in range(…)'",
     map: "use a loop over tl.static_range",
     filter: "use a loop over tl.static_range",
@@ -73,7 +75,8 @@ def _minimum_or_maximum(
     if len(args) == 1 and isinstance(args[0], tuple):
         args = list(args[0])
     if len(args) < 2:
-        hint = f"use tl.{name}" if hasattr(tl, name) else f"use tl.{name}imum(a, b)"
+        tile = len(args) == 1 and is_tensor(args[0]) and args[0].shape
+        hint = f"use tl.{name} for the elements of a tile" if tile else f"use tl.{name}imum(a, b)"
         raise frame.error(node, f"{name}() of run-time values needs two of them", hint)
     function = tl.minimum if name == "min" else tl.maximum
     return reduce(lambda a, b: frame.apply(node, function, a, b), args)
@@ -130,6 +133,8 @@ def call(frame: Frame, node: ast.Call, function: Any, args: list[Any], kwargs: d
     compile-time ones. Raises ``CompilationError``.
     """
     if hasattr(function, "__enceladus_builtin__") or _is_language_class(function):
+        if hasattr(function, "__enceladus_takes_functions__"):
+            args, kwargs = hand_over(args, kwargs, lambda value: _inlinable(frame, node, value))
         result = frame.apply(node, function, *args, **kwargs)
         return admit(result, "the result") if type(result) is constexpr else result
     if type(function) is MethodType and is_tensor(function.__self__):
@@ -161,6 +166,14 @@ def call(frame: Frame, node: ast.Call, function: Any, args: list[Any], kwargs: d
         return frame.apply(node, function, *args, **kwargs)
     result = frame.apply(node, function, *args, **kwargs)
     return frame.apply(node, admit, result, f"the result of {_name(function)}")
+
+
+def _inlinable(frame: Frame, node: ast.Call, value: Any) -> Inlinable | None:
+    """A kernel function that a builtin will call with tiles, at ``node``."""
+    kernel = as_kernel_function(value)
+    if kernel is None:
+        return None
+    return Inlinable(kernel.name, lambda *tiles: frame.inline(node, kernel, list(tiles), {}))
 
 
 def _is_language_class(function: Any) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from enceladus.errors import CompilationError
 from enceladus.frontend.calls import call
 from enceladus.frontend.frame import Frame
-from enceladus.frontend.function import MISSING, KernelFunction, as_kernel_function
+from enceladus.frontend.function import MISSING, as_kernel_function
 from enceladus.frontend.merge import Join, Mismatch
 from enceladus.frontend.values import (
     ADMITTED,
@@ -54,10 +54,6 @@ class Expressions(Frame):
         if visit is None:
             raise self.error(node, f"this expression ({type(node).__name__}) is not supported")
         return visit(self, node)
-
-    def inline(self, node: ast.Call, target: KernelFunction, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """Walk a helper's body in place of the call."""
-        raise NotImplementedError
 
     # ------------------------------------------------------------------------------------ atoms
 

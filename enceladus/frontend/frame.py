@@ -65,6 +65,10 @@ class Frame:
         """A :class:`CompilationError` at ``node``; the caller raises it."""
         return CompilationError(reason, hint, self.locate(node))
 
+    def inline(self, node: Any, target: KernelFunction, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """Walk a helper's body in place of a call at ``node``."""
+        raise NotImplementedError
+
     def apply(self, node: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """``function(*args, **kwargs)``, with what it emits, and whatever it raises, located at ``node``."""
         location = self.emitter.location = self.locate(node)

@@ -14,7 +14,7 @@ from enceladus.errors import CompilationError, InternalError
 from enceladus.ir import ops
 from enceladus.ir.core import Block, Op, Value
 from enceladus.ir.exchange import Reduce, Scan
-from enceladus.ir.ops import BinaryKind
+from enceladus.ir.ops import BinaryKind, CompareKind, UnaryKind
 
 Array = Any  #: ``np.ndarray`` or ``mx.array``
 
@@ -53,6 +53,58 @@ def single_kinds(op: Reduce | Scan) -> list[BinaryKind] | None:
             return None
         kinds.append(made.kind)
     return kinds
+
+
+def extreme_with_index(op: Reduce) -> bool | None:
+    """Whether the block keeps the larger of two values (else: the smaller) together with its index.
+
+    Of equal values the one with the smaller index stays, and any number beats NaN. ``None``: neither.
+    """
+    if len(op.inputs) != 2:
+        return None
+    a, i, b, j = op.combine.arguments
+    value, index = (v.owner for v in op.combine.terminator.operands)
+    if not isinstance(value, ops.Select) or not isinstance(index, ops.Select):
+        return None
+    condition = value.condition
+    if value.operands != (condition, a, b) or index.operands != (condition, i, j):
+        return None
+    names = {a: "a", i: "i", b: "b", j: "j"}
+    found = _expression(condition, names)
+    is_float = op.inputs[0].type.dtype.is_floating()
+    for largest in (True, False):
+        if found == _wins(largest, is_float):
+            return largest
+    return None
+
+
+def _wins(largest: bool, is_float: bool) -> object:
+    """``a`` stays, as an :func:`_expression`."""
+    kind = BinaryKind
+    better: object = (CompareKind.LT, "b", "a") if largest else (CompareKind.LT, "a", "b")
+    equal: object = (CompareKind.EQ, frozenset("ab"))
+    if is_float:
+        nan_a, nan_b = (UnaryKind.ISNAN, "a"), (UnaryKind.ISNAN, "b")
+        only_b = (kind.AND, frozenset({(UnaryKind.NOT, nan_a), nan_b}))
+        better = (kind.OR, frozenset({better, only_b}))
+        equal = (kind.OR, frozenset({equal, (kind.AND, frozenset({nan_a, nan_b}))}))
+    tie = (kind.AND, frozenset({equal, (CompareKind.LT, "i", "j")}))
+    return (kind.OR, frozenset({better, tie}))
+
+
+def _expression(value: Value, names: dict[Value, str]) -> object:
+    """What computes ``value``, as nested tuples in which commuted operands compare equal."""
+    if value in names:
+        return names[value]
+    op = value.owner
+    if isinstance(op, ops.Unary):
+        return (op.kind, _expression(op.value, names))
+    if not isinstance(op, ops.Binary | ops.Compare):
+        return op
+    x, y = _expression(op.lhs, names), _expression(op.rhs, names)
+    if op.kind in _COMMUTATIVE or op.kind in (CompareKind.EQ, CompareKind.NE):
+        return (op.kind, frozenset({x, y}))
+    return (CompareKind.LT, y, x) if op.kind is CompareKind.GT else (op.kind, x, y)
 
 
 def reduce(op: Reduce, inputs: Sequence[Array], axis: int, arrays: Arrays) -> list[Array]:

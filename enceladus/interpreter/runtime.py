@@ -10,6 +10,7 @@ from typing import Any
 
 import enceladus.language as tl
 from enceladus.errors import CompilationError
+from enceladus.frontend.build import inline_function
 from enceladus.frontend.function import MISSING, KernelFunction, as_kernel_function
 from enceladus.frontend.values import admit, is_number, item_name, rebuild
 from enceladus.interpreter.emitter import NumpyEmitter
@@ -18,6 +19,7 @@ from enceladus.interpreter.locations import current_call_chain
 from enceladus.interpreter.rewrite import RUNTIME, rewrite
 from enceladus.ir.types import DType
 from enceladus.language import semantic
+from enceladus.language.combine import Inlinable, hand_over
 from enceladus.language.constexpr import constexpr, unwrap
 from enceladus.language.tensor import tensor
 
@@ -83,6 +85,8 @@ class Runtime:
         kernel = as_kernel_function(function)
         if kernel is not None:
             return self.function(kernel)
+        if hasattr(function, "__enceladus_takes_functions__"):
+            return _with_functions(function)
         try:
             return _REPLACED.get(function, function)
         except TypeError:  # not hashable
@@ -177,6 +181,21 @@ class Runtime:
     def receiver(self, value: Any) -> Any:
         """A number whose attribute is asked for as if it were a tile, as the scalar it stands for."""
         return tensor(semantic.materialize(value)) if is_number(value) else value
+
+
+def _with_functions(builtin: Callable[..., Any]) -> Callable[..., Any]:
+    """A builtin that calls users' functions: it records them, and no data goes through."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = hand_over(args, kwargs, _inlinable)  # type: ignore[assignment]
+        return builtin(*args, **kwargs)
+
+    return call
+
+
+def _inlinable(value: Any) -> Inlinable | None:
+    kernel = as_kernel_function(value)
+    return None if kernel is None else Inlinable(kernel.name, lambda *tiles: inline_function(kernel, tiles))
 
 
 def leaves(value: object) -> list[Any]:

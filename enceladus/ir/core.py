@@ -23,12 +23,14 @@ from enceladus.ir.types import TileType
 class Value:
     """The result of an operation, or a block argument. ``name`` is a hint from the Python source."""
 
-    __slots__ = ("name", "owner", "type")
+    __slots__ = ("layout", "name", "owner", "type")
 
     def __init__(self, type: TileType, owner: Op | Block | None = None, name: str = ""):
         self.type = type
         self.owner = owner
         self.name = name
+        #: how threads hold it, once layouts are assigned (a ``laid_out.Layout``; register tiles only)
+        self.layout: Any = None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name or '?'}: {self.type}>"
@@ -48,6 +50,9 @@ class Op:
     pure: ClassVar[bool] = True
     #: Works element by element: all tile operands and results have one shape.
     elementwise: ClassVar[bool] = False
+    #: Its blocks run as part of the program, perhaps many times or never. Other nested blocks are functions
+    #: of scalars: closed (they use only their own values), and their ``Yield`` gives scalars.
+    control_flow: ClassVar[bool] = False
     #: Ends a block.
     terminator: ClassVar[bool] = False
 

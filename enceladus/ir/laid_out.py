@@ -48,18 +48,106 @@ class Blocked:
         """Threads that hold elements of their own; the others hold copies."""
         return min(self.threads, self.numel // self.vector)
 
+    @property
+    def has_copies(self) -> bool:
+        """Whether some threads hold copies of others' elements."""
+        return self.busy_threads < self.threads
+
+    @property
+    def kept(self) -> tuple[int, ...]:
+        """The axes themselves; see :class:`Sliced`."""
+        return tuple(range(len(self.shape)))
+
+    @property
+    def blocked(self) -> Blocked:
+        """The layout that deals registers and threads: this one."""
+        return self
+
+    def bits(self) -> tuple[list[int], list[int | None], list[int]]:
+        """The axis that each bit of (element in the vector, thread, chunk) moves along, lowest bit first.
+
+        ``None``: a thread bit that holds copies.
+        """
+        axes = [axis for axis in self.order for _ in range(self.shape[axis].bit_length() - 1)]
+        vector = self.vector.bit_length() - 1
+        threads = self.threads.bit_length() - 1
+        dealt: list[int | None] = list(axes[vector : vector + threads])
+        return axes[:vector], dealt + [None] * (threads - len(dealt)), axes[vector + threads :]
+
     def __str__(self) -> str:
         return f"blocked(order={self.order}, vector={self.vector}, threads={self.threads})"
 
 
-@operation("tile_group", pure=False)
+@dataclass(frozen=True, slots=True)
+class Sliced:
+    """What remains of a tile in ``parent`` layout without some axes, as a reduction leaves it.
+
+    Dimension ``k`` lies along the parent's axis ``kept[k]``. A thread holds the elements at its parent
+    coordinates; threads that differ only along the lost axes hold copies of one another.
+    """
+
+    parent: Blocked
+    kept: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.parent.shape[axis] for axis in self.kept)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Dimensions, the parent's fastest axis first."""
+        return tuple(self.kept.index(axis) for axis in self.parent.order if axis in self.kept)
+
+    @property
+    def blocked(self) -> Blocked:
+        """The layout that deals registers and threads."""
+        return self.parent
+
+    @property
+    def threads(self) -> int:
+        return self.parent.threads
+
+    @property
+    def numel(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def vector(self) -> int:
+        return self.parent.vector if self.parent.order[0] in self.kept else 1
+
+    @property
+    def chunks(self) -> int:
+        return 1 << sum(axis in self.kept for axis in self.parent.bits()[2])
+
+    @property
+    def registers(self) -> int:
+        return self.chunks * self.vector
+
+    @property
+    def copy_bits(self) -> int:
+        """The bits of a thread's index along which threads hold copies."""
+        return sum(1 << k for k, axis in enumerate(self.parent.bits()[1]) if axis not in self.kept)
+
+    @property
+    def has_copies(self) -> bool:
+        """Whether some threads hold copies of others' elements."""
+        return self.copy_bits != 0
+
+    def __str__(self) -> str:
+        return f"axes {self.kept} of {self.parent}"
+
+
+Layout = Blocked | Sliced
+
+
+@operation("tile_group", pure=False, control_flow=True)
 class TileGroup(Op):
     """For each element (or vector) that a thread holds of a tile of ``layout.shape``: run ``body``.
 
     The body ends in a ``Yield`` of the values that become register tiles in this layout.
     """
 
-    layout: Blocked
+    layout: Layout
     body: Block
 
     def result_types(self) -> tuple[TileType, ...]:

@@ -415,7 +415,7 @@ class Assume(Op):
 # ---------------------------------------------------------------------------------- control flow
 
 
-@operation("for", pure=False)
+@operation("for", pure=False, control_flow=True)
 class For(Op):
     """``for i in range(lower, upper, step)`` carrying values.
 
@@ -434,7 +434,7 @@ class For(Op):
         return tuple(v.type for v in self.initial)
 
 
-@operation("if", pure=False)
+@operation("if", pure=False, control_flow=True)
 class If(Op):
     """A branch on a scalar int1. Both blocks end in a ``Yield`` of the same types."""
 
@@ -448,7 +448,7 @@ class If(Op):
 
 @operation("yield", pure=False, terminator=True)
 class Yield(Op):
-    """Ends the block of a ``For`` or ``If`` and hands over its values."""
+    """Ends a nested block and hands over its values."""
 
     values: tuple[Value, ...] = ()
 

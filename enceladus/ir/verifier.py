@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 
 from enceladus.errors import InternalError
-from enceladus.ir import laid_out, ops
+from enceladus.ir import exchange, laid_out, ops
 from enceladus.ir.core import Block, Function, Op, Value
 from enceladus.ir.printer import Printer
 
@@ -22,8 +22,10 @@ class Stage(Enum):
     LAID_OUT = "laid-out"  # after form_groups: tile operations stand in groups
 
 
-_ONLY_TILE = (ops.AddPointer, ops.Load, ops.Store)
-_ONLY_ARRAY = (ops.ArrayLoad, ops.ArrayStore, ops.IsAligned)
+_ONLY_TILE = (ops.AddPointer, ops.Load, ops.Store, exchange.Atomic, exchange.AtomicCas)
+_ONLY_ARRAY = (
+    ops.ArrayLoad, ops.ArrayStore, ops.IsAligned, exchange.ArrayAtomic, exchange.ArrayAtomicCas,
+)  # fmt: skip
 _ONLY_LAID_OUT = (laid_out.TileGroup, laid_out.ContinueIf, laid_out.SharedLoad, laid_out.SharedStore)
 _ILLEGAL = {
     Stage.TILE: _ONLY_ARRAY + _ONLY_LAID_OUT,
@@ -31,7 +33,7 @@ _ILLEGAL = {
     Stage.LAID_OUT: _ONLY_TILE,
 }
 #: What may handle tiles outside groups in the laid-out stage: control flow hands register tiles on.
-_CARRIES_TILES = (ops.For, ops.If, ops.Yield, laid_out.TileGroup)
+_CARRIES_TILES = (ops.For, ops.If, ops.Yield, exchange.Reduce, laid_out.TileGroup)
 
 
 def verify(function: Function, stage: Stage = Stage.TILE) -> None:
@@ -56,7 +58,7 @@ def _check_block(block: Block, outer: set[Value], stage: Stage, problems: list[t
         if isinstance(op, illegal):
             problems.append((op, f"not legal in stage {stage.value}"))
         problems.extend((op, f"uses {v!r} before it is defined") for v in op.operands if v not in visible)
-        expected = op.result_types() if not op.block_fields else None
+        expected = None if op.control_flow else op.result_types()
         if expected is not None and tuple(v.type for v in op.results) != expected:
             problems.append((op, f"result types should be {expected}"))
         wrong = op.verify()
@@ -65,7 +67,7 @@ def _check_block(block: Block, outer: set[Value], stage: Stage, problems: list[t
         if op.terminator and position != len(block.ops) - 1:
             problems.append((op, "a terminator must come last"))
         for nested in op.blocks:
-            _check_block(nested, visible, stage, problems)
+            _check_block(nested, visible if op.control_flow else set(), stage, problems)
         _check_regions(op, problems)
         visible.update(op.results)
 
@@ -89,7 +91,7 @@ def _check_regions(op: Op, problems: list[tuple[Op, str]]) -> None:
     for block in op.blocks:
         if not block.ops or not isinstance(block.terminator, ops.Yield):
             problems.append((op, "a nested block must end in yield"))
-        elif tuple(v.type for v in block.terminator.operands) != results:
+        elif op.control_flow and tuple(v.type for v in block.terminator.operands) != results:
             problems.append((op, "yield does not match the result types"))
     if isinstance(op, ops.For):
         carried = tuple(v.type for v in op.body.arguments[1:])

@@ -1,8 +1,8 @@
 """Functions on scalars: those that reductions and scans combine with, and those that are mapped over tiles.
 
-A function is *traced* once on scalars of the right types. What it recorded is checked to be plain arithmetic and
-becomes straight-line code: of a run-time ``if`` both sides are computed and chosen between. That code is the block
-of a ``Reduce`` or ``Scan``, or is repeated on whole tiles by ``map_elementwise``.
+A function is *traced* once on scalars of the right types. What it recorded is checked to be plain arithmetic
+and becomes straight-line code: of a run-time ``if`` both sides are computed and chosen between. That code is
+the block of a ``Reduce`` or ``Scan``, or is repeated on whole tiles by ``map_elementwise``.
 
 The engines decide how a user's function is called, so they hand it over as an :class:`Inlinable`: the front
 end walks its source, and so does the interpreter, because a trace has no data.
@@ -10,7 +10,7 @@ end walks its source, and so does the interpreter, because a trace has no data.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from enceladus.errors import CompilationError, Location
@@ -36,14 +36,21 @@ class Inlinable:
 
 
 def takes_functions(function: F) -> F:
-    """Mark a builtin whose arguments may be users' functions: engines hand them over as :class:`Inlinable`."""
+    """Mark a builtin that takes users' functions: engines hand them over as :class:`Inlinable`."""
     function.__enceladus_takes_functions__ = True  # type: ignore[attr-defined]
     return function
 
 
-def hand_over(values: Iterable[Any], inlinable: Callable[[Any], Inlinable | None]) -> list[Any]:
-    """Arguments for a builtin that takes functions: ``inlinable(value)`` where that is not ``None``."""
-    return [value if (made := inlinable(value)) is None else made for value in values]
+def hand_over(
+    args: Iterable[Any], kwargs: Mapping[str, Any], inlinable: Callable[[Any], Inlinable | None]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments for a builtin that takes functions: each one as ``inlinable`` makes it, if it does."""
+
+    def made(value: Any) -> Any:
+        function = inlinable(value)
+        return value if function is None else function
+
+    return [made(value) for value in args], {key: made(value) for key, value in kwargs.items()}
 
 
 def _callable(name: str, argument: str, function: Any) -> tuple[str, Callable[..., Any]]:
@@ -52,9 +59,9 @@ def _callable(name: str, argument: str, function: Any) -> tuple[str, Callable[..
         return f"`{function.name}`", function.call
     if hasattr(function, "__enceladus_builtin__"):
         return f"`tl.{function.__name__}`", function
-    found = getattr(function, "__name__", None)
+    found = f"`{function.__name__}`" if hasattr(function, "__name__") else describe(function)
     raise CompilationError(
-        f"{name}: `{argument}` must be a kernel function, got {f'`{found}`' if found else describe(function)}",
+        f"{name}: `{argument}` must be a kernel function, got {found}",
         "define it with `def` and decorate it with @enceladus.jit",
     )
 
@@ -92,7 +99,9 @@ def _check(name: str, who: str, op: Op) -> None:
         _refuse(f"{name}: {who} contains a run-time loop", "unroll it with tl.static_range", op.loc)
     elif any(v.type.shape for v in op.results):
         _refuse(
-            f"{name}: {who} makes a tile, but it is called on scalars", "use numbers and its arguments", op.loc
+            f"{name}: {who} makes a tile, but it is called on scalars",
+            "use numbers and its arguments",
+            op.loc,
         )
     elif isinstance(op, (Load, Store)) or not (op.pure or isinstance(op, Assume)):
         _refuse(
@@ -140,7 +149,7 @@ def _repeat(ops: Iterable[Op], values: dict[Value, Value]) -> None:
 def binary_block(kind: BinaryKind, dtype: DType) -> Block:
     """The combine block of one operation: ``a <kind> b``."""
     a, b = Value(tile_type(dtype)), Value(tile_type(dtype))
-    op, end = Binary(kind, a, b), None
+    op = Binary(kind, a, b)
     op.results = (Value(a.type, op),)
     end = Yield(op.results)
     end.results = ()
@@ -162,6 +171,8 @@ def combine_block(name: str, function: Any, dtypes: Sequence[DType]) -> Block:
     who, call = _callable(name, "combine_fn", function)
     arguments = tuple([Value(tile_type(dtype)) for dtype in (*dtypes, *dtypes)])
     ops, results, _ = _trace(name, who, call, arguments)
+    if len(results) == 1 and results[0] is None:
+        raise CompilationError(f"{name}: {who} returns nothing", "end it with `return`")
     if len(results) != len(dtypes):
         raise CompilationError(
             f"{name}: {who} returns {len(results)} value{'s' * (len(results) != 1)} for {len(dtypes)} "

@@ -14,7 +14,7 @@ from enceladus.language.creation import require_tensor
 from enceladus.language.tensor import raw, tensor
 
 
-def _pointer(name: str, pointer: Any) -> tuple[Value, DType]:
+def pointer_of(name: str, pointer: Any) -> tuple[Value, DType]:
     """The pointer's value and the type of the elements it points at."""
     if isinstance(pointer, tensor) and isinstance(pointer.dtype, PointerType):
         return pointer.value, pointer.dtype.element
@@ -24,7 +24,7 @@ def _pointer(name: str, pointer: Any) -> tuple[Value, DType]:
     raise CompilationError(f"{name}: `pointer` must be a pointer, got {describe(pointer)}", hint)
 
 
-def _mask(name: str, mask: Any, pointer: Value) -> Value | None:
+def mask_of(name: str, mask: Any, pointer: Value) -> Value | None:
     """The mask as int1, or ``None`` when it is absent or always true."""
     if mask is None or mask is True:
         return None
@@ -37,11 +37,11 @@ def _mask(name: str, mask: Any, pointer: Value) -> Value | None:
             f"{name}: `mask` must be int1, got {describe(mask)}",
             "compare: `mask=offsets < n`, or `mask=m != 0`",
         )
-    _no_tile_for_scalar(name, "mask", value, pointer)
+    no_tile_for_scalar(name, "mask", value, pointer)
     return value
 
 
-def _no_tile_for_scalar(name: str, argument: str, value: Value, pointer: Value) -> None:
+def no_tile_for_scalar(name: str, argument: str, value: Value, pointer: Value) -> None:
     if value.type.shape and not pointer.type.shape:
         raise CompilationError(
             f"{name}: `{argument}` is a tile of shape {value.type.shape}, but the pointer is a scalar",
@@ -78,15 +78,15 @@ def load(
     has the element type (int1 for arrays of bool). ``cache_modifier``, ``eviction_policy`` and ``volatile``
     are accepted and ignored. Source: Triton's ``tl.load``.
     """
-    address, element = _pointer("tl.load", pointer)
+    address, element = pointer_of("tl.load", pointer)
     _refuse_block_pointers("tl.load", boundary_check)
-    guard = _mask("tl.load", mask, address)
+    guard = mask_of("tl.load", mask, address)
     if other is not None and mask is None:
         raise CompilationError("tl.load: `other` needs a `mask`", "give a mask, or leave `other` out")
     fill: Value | None = None
     if guard is not None and other is not None and not _is_positive_zero(other):
         fill = semantic.materialize(raw(other), element, "tl.load: other")
-        _no_tile_for_scalar("tl.load", "other", fill, address)
+        no_tile_for_scalar("tl.load", "other", fill, address)
     if guard is None:
         return tensor(semantic.emit(Load(address)))
     if fill is None:
@@ -110,11 +110,11 @@ def store(
     The value is converted to the element type; value and mask broadcast to the shape of the pointer.
     ``cache_modifier`` and ``eviction_policy`` are accepted and ignored. Source: Triton's ``tl.store``.
     """
-    address, element = _pointer("tl.store", pointer)
+    address, element = pointer_of("tl.store", pointer)
     _refuse_block_pointers("tl.store", boundary_check)
-    guard = _mask("tl.store", mask, address)
+    guard = mask_of("tl.store", mask, address)
     item = semantic.materialize(raw(value), element, "tl.store: value")
-    _no_tile_for_scalar("tl.store", "value", item, address)
+    no_tile_for_scalar("tl.store", "value", item, address)
     shape = address.type.shape
     item = semantic.broadcast_to(item, shape, "tl.store: value")
     if guard is not None:

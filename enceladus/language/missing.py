@@ -28,14 +28,7 @@ _REFUSED = {
 }
 
 #: Names that Triton has and this version does not support yet.
-_NOT_YET = frozenset({
-    "argmax", "argmin", "associative_scan", "atomic_add", "atomic_and", "atomic_cas", "atomic_max",
-    "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor", "bitonic_merge", "broadcast", "cat",
-    "cumprod", "cumsum", "dot", "flip", "gather", "histogram", "interleave", "join", "max", "min",
-    "permute", "philox", "rand", "rand4x", "randint", "randint4x", "randn", "randn4x", "ravel",
-    "reduce", "reduce_or", "reshape", "softmax", "sort", "split", "squeeze", "sum", "swizzle2d", "topk",
-    "trans", "unsqueeze", "view", "xor_sum",
-})  # fmt: skip
+_NOT_YET = frozenset({"bitonic_merge", "dot"})
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

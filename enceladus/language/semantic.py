@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 from enceladus.errors import CompilationError
 from enceladus.ir.builder import current_emitter
 from enceladus.ir.core import Op, Value
+from enceladus.ir.exchange import Transpose
 from enceladus.ir.ops import (
     AddPointer,
     Binary,
@@ -329,6 +330,17 @@ def broadcast(*values: Value) -> tuple[Value, ...]:
 def expand_dims(value: Value, axis: int) -> Value:
     """``value`` with a dimension of size 1 inserted at ``axis`` of the result."""
     return emit(ExpandDims(value, axis)) if value.type.shape else emit(Splat(value, (1,)))
+
+
+def swap_last(what: str, value: Value) -> Value:
+    """``value`` with its last two dimensions swapped."""
+    rank = len(value.type.shape)
+    if rank < 2:
+        raise CompilationError(
+            f"{what} needs a tile of two dimensions or more, got shape {value.type.shape}",
+            "`x[:, None]` and `x[None, :]` make a column and a row of a 1-D tile",
+        )
+    return emit(Transpose(value, (*range(rank - 2), rank - 1, rank - 2)))
 
 
 # ----------------------------------------------------------------------------------------- casts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 from typing import Any
 
 from enceladus.errors import CompilationError
@@ -11,7 +10,7 @@ from enceladus.ir.exchange import Gather, Join, Pick, Reshape, Transpose
 from enceladus.ir.ops import MakeRange
 from enceladus.ir.types import PointerType, int32
 from enceladus.language import semantic
-from enceladus.language.builtin import builtin, describe, require_int
+from enceladus.language.builtin import builtin, require_int
 from enceladus.language.combine import mapped, takes_functions
 from enceladus.language.constexpr import unwrap
 from enceladus.language.creation import as_shape, require_tensor
@@ -123,7 +122,8 @@ def squeeze(x: Any, dim: Any) -> tensor:
 def unsqueeze(x: Any, dim: Any) -> tensor:
     """``x`` with a dimension of size 1 at ``dim`` of the result. Source: Triton's ``tl.unsqueeze``."""
     value = require_tensor("tl.unsqueeze", "x", x).value
-    return tensor(semantic.expand_dims(value, require_axis("tl.unsqueeze", "dim", dim, len(value.type.shape) + 1)))
+    axis = require_axis("tl.unsqueeze", "dim", dim, len(value.type.shape) + 1)
+    return tensor(semantic.expand_dims(value, axis))
 
 
 # ------------------------------------------------------------------------------------ transposing
@@ -148,17 +148,6 @@ def _permute(name: str, input: Any, dims: tuple[Any, ...]) -> tensor:
     return tensor(transposed(value, order))
 
 
-def swap_last(name: str, value: Value) -> Value:
-    """``value`` with its last two dimensions swapped."""
-    rank = len(value.type.shape)
-    if rank < 2:
-        raise CompilationError(
-            f"{name} needs a tile of two dimensions or more, got {value.type.shape}",
-            "x[:, None] and x[None, :] make a column and a row of a 1-D tile",
-        )
-    return transposed(value, (*range(rank - 2), rank - 1, rank - 2))
-
-
 @tensor_method
 @builtin
 def trans(input: Any, *dims: Any) -> tensor:
@@ -167,7 +156,7 @@ def trans(input: Any, *dims: Any) -> tensor:
     Source: Triton's ``tl.trans``.
     """
     if not dims:
-        return tensor(swap_last("tl.trans", require_tensor("tl.trans", "input", input).value))
+        return tensor(semantic.swap_last("tl.trans", require_tensor("tl.trans", "input", input).value))
     return _permute("tl.trans", input, dims)
 
 
@@ -221,9 +210,10 @@ def split(a: Any) -> tuple[tensor, tensor]:
 def interleave(a: Any, b: Any) -> tensor:
     """``a`` and ``b`` taking turns along the last dimension. Source: Triton's ``tl.interleave``."""
     value = semantic.emit(Join(*_pair("tl.interleave", a, b, ("a", "b"))))
-    *outer, last, _ = (1, *value.type.shape) if len(value.type.shape) == 1 else value.type.shape
-    shape = semantic.check_shape((*outer, 2 * last), "tl.interleave")
-    return tensor(value if len(value.type.shape) == 1 else reshaped(value, shape))
+    if len(value.type.shape) == 1:  # of two scalars
+        return tensor(value)
+    *outer, last, _ = value.type.shape
+    return tensor(reshaped(value, semantic.check_shape((*outer, 2 * last), "tl.interleave")))
 
 
 @builtin
@@ -328,7 +318,7 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: Any = 1) -> Any:
 
 @builtin
 def swizzle2d(i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any) -> tuple[Any, Any]:
-    """The place of ``(i, j)``, counted row by row, when groups of ``size_g`` rows are walked column by column.
+    """The place of ``(i, j)``, counted row by row, where groups of ``size_g`` rows go column by column.
 
     Neighbouring programs then share columns. Source: Triton's ``tl.swizzle2d``.
     """
@@ -339,13 +329,3 @@ def swizzle2d(i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any) -> tuple[An
     rows = minimum(size_i - first, size_g)
     number = number % in_group
     return first + number % rows, number // rows
-
-
-def _transpose_property(self: tensor) -> tensor:
-    """The last two dimensions swapped, as ``tl.trans(x)``."""
-    return tensor(swap_last("x.T", self.value))
-
-
-tensor.T = property(_transpose_property)  # type: ignore[attr-defined]
-
-__all__ = [name for name in builtins.dir() if not name.startswith("_")]

@@ -191,6 +191,11 @@ class tensor:  # noqa: N801 - Triton's spelling
                 axis += rank - kept if item is Ellipsis else 1
         return tensor(value)
 
+    @property
+    def T(self) -> tensor:  # noqa: N802 - NumPy's spelling
+        """The tile with its last two dimensions swapped."""
+        return tensor(semantic.swap_last("x.T", self.value))
+
     def __setitem__(self, index: Any, item: Any) -> NoReturn:
         raise CompilationError(
             "a tile cannot be changed in place", "make a new one: `x = tl.where(condition, new, x)`"
@@ -252,10 +257,6 @@ class tensor:  # noqa: N801 - Triton's spelling
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if name == "T":
-            raise MissingNameError(
-                "`x.T` is not supported yet", "load the tile with exchanged offsets instead"
-            )
         known = [n for n in dir(tensor) if not n.startswith("_")]
         raise MissingNameError(f"a tile has no attribute `{name}`", suggestion(name, known))
 

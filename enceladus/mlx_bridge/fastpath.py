@@ -155,7 +155,7 @@ def make_launcher(
     lines += [
         "    try:",
         "        _e_key = (_e_grid, _e_type(_e_sum(_e_grid)), num_warps,",
-        "                  _e_env(_e_engine) or _e_device(), _e_env(_e_interpret), _e_env(_e_debug),",
+        "                  _e_env(_e_engine) or _e_device().type, _e_env(_e_interpret), _e_env(_e_debug),",
         *(f"                  {part}," for part in parts),
         "                  )",
         "        _e_run = _e_plans.get(_e_key)",

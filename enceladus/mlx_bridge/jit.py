@@ -142,7 +142,7 @@ class JITFunction:
         key, launch = found
         sizes = grids.padded(grids.resolve(grid, values))
         remap = grids.needs_remap(sizes, key.num_warps, launch.engine)
-        wide = self._is_large(values) or max(sizes) * launch.compiled.largest_tile > _INDEX_LIMIT + 1
+        wide = self._is_large(values) or max(sizes) * launch.compiled.largest_tile > _INDEX_LIMIT
         if remap != key.grid_remap or wide != key.wide:
             return None
         return launch.with_numbers(sizes, remap, values)
@@ -226,7 +226,7 @@ class JITFunction:
             from enceladus.passes.intervals import largest_tile
 
             tile = largest_tile(self._compilations.function(call.key))
-        return programs * tile > _INDEX_LIMIT + 1
+        return programs * tile > _INDEX_LIMIT
 
     def _warps(self, num_warps: Any) -> int:
         if isinstance(num_warps, bool) or not hasattr(num_warps, "__index__"):

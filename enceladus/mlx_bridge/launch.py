@@ -272,8 +272,6 @@ def check_roles(kernel: str, leaves: list[ArrayLeaf], roles: dict[str, Role]) ->
         role = roles.get(leaf.name)
         if role is None:
             raise InternalError(f"compiled kernel {kernel} does not know its array {leaf.name!r}")
-        if role is Role.ATOMIC:
-            raise InternalError(f"atomic updates of {leaf.name!r} reached the launch")
         if leaf.is_fresh and role is Role.READ:
             raise TypeError(
                 f"{kernel}(): argument {leaf.parameter!r} is only read by the kernel, so it must be an "

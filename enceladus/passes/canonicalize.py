@@ -100,6 +100,9 @@ class _Canonicalizer:
                 return
             self.block(op.then_block)
             self.block(op.else_block)
+        elif op.block_fields and op.pure:
+            self.closed(op)
+            return
         elif op.pure and op.results:
             result = self.simplify(op)
             if result is None:
@@ -111,6 +114,19 @@ class _Canonicalizer:
                 self.mapping[old] = result
             return
         self.append(op)
+
+    def closed(self, op: Op) -> None:
+        """An operation with a function of scalars in a block, perhaps with several results."""
+        outer, self.scope = self.scope, _Scope(None)  # nothing from outside may enter the block
+        for block in op.blocks:
+            self.block(block)
+        self.scope = outer
+        self.loc = op.loc
+        known = self.place(op)
+        if known is not op.results:
+            for old, new in zip(op.results, known, strict=True):
+                new.name = new.name or old.name
+                self.mapping[old] = new
 
     def inline(self, op: ops.If, block: Block) -> None:
         for inner in block.ops[:-1]:
@@ -124,13 +140,17 @@ class _Canonicalizer:
         self.scope.values.update(op.results)
 
     def add_pure(self, op: Op) -> Value:
+        """:meth:`place` for an operation with one result."""
+        return self.place(op)[0]
+
+    def place(self, op: Op) -> tuple[Value, ...]:
         """Reuse an equal operation if one dominates; otherwise place ``op``, as far out as it may stand."""
         key = _key(op)
         scope: _Scope | None = self.scope
         while scope is not None:
             found = scope.available.get(key)
             if found is not None:
-                return found[0]
+                return found
             scope = scope.parent
         target = self.scope
         if op.results[0].type.is_scalar and not isinstance(op, ops.ArrayLoad):
@@ -142,8 +162,8 @@ class _Canonicalizer:
                 target = target.parent
         target.ops.append(op)
         target.available[key] = op.results
-        target.values.add(op.results[0])
-        return op.results[0]
+        target.values.update(op.results)
+        return op.results
 
     def emit(self, op: Op, name: str = "") -> Value:
         """Add a new operation, simplified in turn."""
@@ -312,4 +332,20 @@ def _key(op: Op) -> object:
         operands = (operands[1], operands[0])
     if isinstance(op, ops.ArrayLoad):  # optional operands must not be confused
         operands = (id(op.array), id(op.offset), id(op.mask), id(op.other))
+    if op.block_fields:
+        return (type(op), operands, op.attributes, *map(_block_key, op.blocks))
     return (type(op), operands, op.attributes)
+
+
+def _block_key(block: Block) -> object:
+    """Equal for closed blocks that compute the same in the same way."""
+    numbers = {value: number for number, value in enumerate(block.arguments)}
+    parts: list[object] = [tuple([v.type for v in block.arguments])]
+    for op in block.ops:
+        if op.block_fields:
+            return id(block)
+        attributes = repr(op.attributes) if isinstance(op, ops.Constant) else op.attributes
+        parts.append((type(op), tuple([numbers[v] for v in op.operands]), attributes))
+        for value in op.results:
+            numbers[value] = len(numbers)
+    return tuple(parts)

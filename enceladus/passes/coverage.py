@@ -20,24 +20,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from enceladus.ir import ops
+from enceladus.ir import exchange, ops
 from enceladus.ir.core import Function, Value
 from enceladus.ir.ops import BinaryKind, CompareKind
 from enceladus.passes.affine import Affine, Analysis, Polynomial, constant_polynomial, multiply
 
 Expression = Any
 Condition = list[Any]
+_ATOMIC = (exchange.ArrayAtomic, exchange.ArrayAtomicCas)
 
 
 def coverage(function: Function, analysis: Analysis) -> dict[Value, list[Condition] | None]:
-    """For each stored array: the conditions under which every element is written, or ``None``."""
+    """For each stored array: the conditions under which every element is written, or ``None``.
+
+    An array that is updated atomically needs its old contents, even where a store covers it: programs have no
+    order. It has no conditions.
+    """
     found: dict[Value, list[Condition] | None] = {}
     scalars = {v: v.name for v in function.arguments}
+    atomic: set[Value] = set()
     for op in function.walk():
         if isinstance(op, ops.ArrayStore):
             found.setdefault(op.array, None)
+        elif isinstance(op, _ATOMIC):
+            found.setdefault(op.array, None)
+            atomic.add(op.array)
     for op in function.body.ops:  # only what every program executes
-        if isinstance(op, ops.ArrayStore) and found[op.array] is None:
+        if isinstance(op, ops.ArrayStore) and found[op.array] is None and op.array not in atomic:
             found[op.array] = _Prover(analysis, scalars).store(op)
     return found
 

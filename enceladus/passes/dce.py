@@ -83,7 +83,7 @@ def _live_in(block: Block, live: set[Value]) -> set[Value]:
     """Values that the live operations of ``block`` use; nothing is removed."""
     live = set(live)
     for op in reversed(block.ops):
-        if op.blocks:
+        if op.control_flow:
             for nested in op.blocks:
                 live |= _live_in(nested, live)
             live.update(op.operands)
@@ -93,4 +93,4 @@ def _live_in(block: Block, live: set[Value]) -> set[Value]:
 
 
 def _has_effect(block: Block) -> bool:
-    return any(not op.pure and not op.blocks and not op.terminator for op in block.walk())
+    return any(not op.pure and not op.control_flow and not op.terminator for op in block.walk())

@@ -16,15 +16,21 @@ share register tiles share their layout.
 
 from __future__ import annotations
 
-from enceladus.ir import ops
+from math import prod
+
+from enceladus.errors import CompilationError, InternalError
+from enceladus.ir import exchange, ops
 from enceladus.ir.core import Block, Function, Op, Value
-from enceladus.ir.laid_out import Blocked, ContinueIf, SharedLoad, SharedStore, TileGroup
+from enceladus.ir.laid_out import Blocked, ContinueIf, Layout, SharedLoad, SharedStore, Sliced, TileGroup
 from enceladus.ir.types import pointer_type
 from enceladus.passes.affine import Analysis
 from enceladus.passes.full_blocks import fastest_axis, is_cheap
+from enceladus.passes.intervals import Intervals
+from enceladus.passes.layout_classes import LayoutClasses
 from enceladus.passes.store_order import StoreOrder
 
 _ACCESS = (ops.ArrayLoad, ops.ArrayStore)
+_SPLITS = (ops.Barrier, exchange.Reduce)
 _WRAPPERS = (ops.ExpandDims, ops.Broadcast, ops.Hint)
 
 
@@ -38,13 +44,14 @@ def run(function: Function) -> Function:
 
 class _Former:
     def __init__(self, function: Function):
+        self.function = function
         self.threads = 32 * function.num_warps
         self.analysis = Analysis(function)
-        self.order = StoreOrder(self.analysis)
+        self.order = StoreOrder(self.analysis, Intervals(function))
         self.groups: list[TileGroup] = []
-        #: register tiles that a group reads or makes, all in its layout
-        self.touched: dict[TileGroup, list[Value]] = {}
-        self.parent: dict[Value, Value] = {}
+        #: a register tile that a group reads or makes in its own layout, if there is one
+        self.touched: dict[TileGroup, Value | None] = {}
+        self.classes = LayoutClasses()
         self.kept: set[Value] = set()
         self.loop_depth = 0
         self.slots = 0
@@ -67,7 +74,7 @@ class _Former:
         outer, self.out = self.out, []
         stretch: list[Op] = []
         for position, op in enumerate(block.ops):
-            if not (op.blocks or isinstance(op, ops.Barrier) or op.terminator):
+            if not (op.blocks or isinstance(op, _SPLITS) or op.terminator):
                 stretch.append(op)
                 continue
             if stretch:
@@ -82,6 +89,8 @@ class _Former:
         match op:
             case ops.Barrier():
                 self.order.clear()
+            case exchange.Reduce():
+                self.reduce(op)
             case ops.For():
                 self.loop_depth += 1
                 before = self.order.clone()
@@ -120,14 +129,14 @@ class _Former:
         return x is not None and x == y and a.offset.type.shape == b.offset.type.shape
 
     def join(self, values: tuple[Value, ...]) -> None:
-        if not values[0].type.is_scalar:
-            for value in values[1:]:
-                self.parent[self.find(values[0])] = self.find(value)
-
-    def find(self, value: Value) -> Value:
-        while (up := self.parent.get(value, value)) is not value:
-            value = up
-        return value
+        for value in values[1:]:
+            if not value.type.is_scalar and not self.classes.unite(values[0], value):
+                raise CompilationError(
+                    f"the tile {value.name or values[0].name or 'carried here'!r} would have to be dealt to the "
+                    "threads in two ways at once",
+                    "compute it again inside the loop or branch instead of carrying it",
+                    value.owner.loc if isinstance(value.owner, Op) else None,
+                )
 
     # ---------------------------------------------------------------------------- stretches
 
@@ -195,7 +204,7 @@ class _Former:
 
     def make_group(self, shape: tuple[int, ...], roots: list[Op | Value]) -> None:
         group = TileGroup(Blocked(shape, tuple(range(len(shape))), 1, self.threads), Block())
-        copier = _Copier(self, group, shape)
+        copier = _Copier(self, group, shape, self.anchor(roots, shape))
         yielded: list[Value] = []
         for root in roots:
             if isinstance(root, Value):
@@ -216,11 +225,44 @@ class _Former:
         self.out.append(group)
         self.register(group, [*copier.inputs, *yielded])
 
+    def reduce(self, op: exchange.Reduce) -> None:
+        """Inputs share a layout; a result that is a tile is a slice of it."""
+        first = op.inputs[0]
+        for other in op.inputs[1:]:
+            if not self.classes.unite(first, other):
+                raise InternalError("inputs of a reduction in different layouts")
+        kept = tuple(axis for axis in range(len(first.type.shape)) if axis != op.axis)
+        for result in op.results:
+            if not result.type.is_scalar:
+                self.classes.make_slice(result, first, kept)
+                self.kept.add(result)
+
     def register(self, group: TileGroup, tiles: list[Value]) -> None:
         self.groups.append(group)
-        self.touched[group] = tiles
+        self.touched[group] = tiles[0] if tiles else None
         for tile in tiles[1:]:
-            self.parent[self.find(tiles[0])] = self.find(tile)
+            if not self.classes.unite(tiles[0], tile):
+                raise InternalError("a group holds tiles of two layouts")
+
+    def anchor(self, roots: list[Op | Value], shape: tuple[int, ...]) -> Value | None:
+        """A register tile of ``shape`` that the group makes, or reads on the way to its roots."""
+        seen: set[Value] = set()
+        pending = [v for root in roots for v in ([root] if isinstance(root, Value) else root.operands)]
+        for root in roots:
+            if isinstance(root, Value):
+                return root
+        while pending:
+            value = pending.pop()
+            if value in seen or value.type.is_scalar or value.type.element.is_ptr():
+                continue
+            seen.add(value)
+            op = value.owner
+            if value in self.kept or not isinstance(op, Op) or op.blocks:
+                if value.type.shape == shape:
+                    return value
+                continue
+            pending.extend(op.operands)
+        return None
 
     def shared_slot(self, tile: Value, like: Op) -> int:
         """Put a register tile into threadgroup memory and return its slot."""
@@ -242,41 +284,69 @@ class _Former:
     # ------------------------------------------------------------------------------ layouts
 
     def assign_layouts(self) -> None:
-        """One layout per set of groups that share register tiles; the others choose freely."""
+        """One layout per class of register tiles; groups without any choose freely."""
         members: dict[object, list[TileGroup]] = {}
+        sliced: list[tuple[TileGroup, Value, tuple[int, ...]]] = []
         for group in self.groups:
-            tiles = self.touched[group]
-            members.setdefault(self.find(tiles[0]) if tiles else group, []).append(group)
-        for groups in members.values():
-            shape = groups[0].layout.shape
-            accesses = [
-                op
-                for g in groups
-                for op in g.body.ops
-                if isinstance(op, _ACCESS) and op.offset.type.shape == shape
-            ]
-            axis = fastest_axis(accesses, self.analysis) if accesses else len(shape) - 1
-            order = (axis, *(k for k in reversed(range(len(shape))) if k != axis))
-            vector = max((a.vector for a in accesses), default=1)
-            vector = max(1, min(vector, shape[axis], groups[0].layout.numel // self.threads))
+            tile = self.touched[group]
+            relation = None if tile is None else self.classes.slice_of(tile)
+            if relation is not None:
+                sliced.append((group, *relation))
+            else:
+                members.setdefault(group if tile is None else self.classes.find(tile), []).append(group)
+        layouts: dict[object, Blocked] = {}
+        for key, groups in members.items():
+            layouts[key] = self.choose([op for g in groups for op in g.body.ops], groups[0].layout.shape)
             for group in groups:
-                group.layout = Blocked(shape, order, vector, self.threads)
-                for op in group.body.ops:
-                    if isinstance(op, _ACCESS):
-                        op.vector = min(op.vector, vector) if op.offset.type.shape == shape else 1
-                if vector == 1:
-                    _guard(group)
+                self.finish(group, layouts[key])
+        for group, parent, kept in sliced:
+            self.finish(group, Sliced(layouts[parent], kept))
+        self.label(self.function.body, layouts)
+
+    def choose(self, inner: list[Op], shape: tuple[int, ...]) -> Blocked:
+        """The blocked layout that suits the memory accesses of a class."""
+        accesses = [op for op in inner if isinstance(op, _ACCESS) and op.offset.type.shape == shape]
+        axis = fastest_axis(accesses, self.analysis) if accesses else len(shape) - 1
+        order = (axis, *(k for k in reversed(range(len(shape))) if k != axis))
+        vector = max((a.vector for a in accesses), default=1)
+        vector = max(1, min(vector, shape[axis], prod(shape) // self.threads))
+        return Blocked(shape, order, vector, self.threads)
+
+    def finish(self, group: TileGroup, layout: Layout) -> None:
+        group.layout = layout
+        for op in group.body.ops:
+            if isinstance(op, _ACCESS):
+                op.vector = min(op.vector, layout.vector) if op.offset.type.shape == layout.shape else 1
+        if layout.vector == 1:
+            _guard(group)
+
+    def label(self, block: Block, layouts: dict[object, Blocked]) -> None:
+        """Write its layout on every register tile."""
+        for op in block.walk():
+            arguments = [v for nested in op.blocks for v in nested.arguments]
+            for value in (*op.results, *arguments, *op.operands):
+                if value.type.is_scalar or value.type.element.is_ptr() or value.layout is not None:
+                    continue
+                relation = self.classes.slice_of(value)
+                if relation is not None:
+                    value.layout = Sliced(layouts[relation[0]], relation[1])
+                    continue
+                key = self.classes.find(value)
+                if key not in layouts:  # only control flow hands it on
+                    layouts[key] = self.choose([], value.type.shape)
+                value.layout = layouts[key]
 
 
 class _Copier:
     """Copies into one group everything that its roots need."""
 
-    def __init__(self, former: _Former, group: TileGroup, shape: tuple[int, ...]):
+    def __init__(self, former: _Former, group: TileGroup, shape: tuple[int, ...], anchor: Value | None):
         self.former = former
         self.group = group
         self.shape = shape
         self.mapping: dict[Value, Value] = {}
         self.inputs: list[Value] = []
+        self.anchor = anchor  #: a register tile of the group's own shape that fixes its layout class
 
     def value(self, value: Value) -> Value:
         if value.type.is_scalar or value.type.element.is_ptr():
@@ -294,7 +364,7 @@ class _Copier:
         return copy
 
     def register_tile(self, value: Value) -> Value:
-        if value.type.shape == self.shape:
+        if value.type.shape == self.shape and self.agrees(value):
             self.inputs.append(value)
             return value
         like = self.group.body.ops[0] if self.group.body.ops else self.former.out[-1]
@@ -305,10 +375,42 @@ class _Copier:
         self.group.body.ops.append(load)
         return load.results[0]
 
+    def agrees(self, value: Value) -> bool:
+        """Whether ``value`` can have the layout of the group's other register tiles."""
+        return not self.inputs or self.former.classes.unite(self.inputs[0], value)
+
+    def slice(self, value: Value, kept: tuple[int, ...]) -> bool:
+        """Whether a register tile that lies along the group's axes ``kept`` can stay where threads hold it."""
+        if self.anchor is None or value.type.shape != tuple(self.shape[axis] for axis in kept):
+            return False
+        return self.former.classes.make_slice(value, self.anchor, kept)
+
     def op(self, op: Op) -> None:
+        if isinstance(op, ops.ExpandDims | ops.Broadcast) and self.broadcast_slice(op):
+            return
         for operand in op.operands:
             self.value(operand)
         self.group.body.ops.append(op.clone(self.mapping))
+
+    def broadcast_slice(self, op: ops.ExpandDims | ops.Broadcast) -> bool:
+        """Keep the chain from a register tile to the group's shape, reading the tile as a slice of the group."""
+        kept = list(range(len(op.results[0].type.shape)))
+        if op.results[0].type.shape != self.shape:
+            return False
+        chain: list[Op] = []
+        value = op.results[0]
+        while isinstance(value.owner, ops.ExpandDims | ops.Broadcast) and value not in self.former.kept:
+            step = value.owner
+            chain.append(step)
+            if isinstance(step, ops.ExpandDims):
+                kept.pop(step.axis)
+            value = step.value
+        is_tile = value in self.former.kept or not isinstance(value.owner, Op) or bool(value.owner.blocks)
+        if value.type.is_scalar or not is_tile or not self.slice(value, tuple(kept)):
+            return False
+        self.mapping[value] = value
+        self.group.body.ops.extend(link.clone(self.mapping) for link in reversed(chain))
+        return True
 
 
 def _guard(group: TileGroup) -> None:
@@ -364,6 +466,6 @@ def _later_uses(block: Block) -> dict[int, _Uses]:
         for inner in (op, *[nested for arm in op.blocks for nested in arm.walk()]):
             into = exact if inner.blocks or inner.terminator else tiles
             into.update([v for v in inner.operands if v.type.shape])
-        if op.blocks or op.terminator or isinstance(op, ops.Barrier):
+        if op.blocks or op.terminator or isinstance(op, _SPLITS):
             found[position] = _Uses(set(exact), set(tiles))
     return found

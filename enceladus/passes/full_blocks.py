@@ -140,8 +140,8 @@ class _Splitter:
             return stretch
         scalars: list[Op] = []
         tiles: list[Op] = []
-        for op in stretch:
-            (scalars if op.pure and op.results and not op.results[0].type.shape else tiles).append(op)
+        for each in stretch:
+            (scalars if each.pure and each.results and not each.results[0].type.shape else tiles).append(each)
         self.out = list(scalars)
         for scalar in scalars:
             key = (type(scalar), tuple(map(id, scalar.operands)), scalar.attributes)

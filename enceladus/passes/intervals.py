@@ -1,6 +1,6 @@
 """Interval analysis: bounds on integer values, used to prove that arithmetic does not overflow.
 
-In the 32-bit variant the launch guarantees that a grid axis times the largest tile stays within 2^31
+In the 32-bit variant the launch guarantees that a grid axis times the largest tile stays below 2^31
 (otherwise it selects the wide variant), which bounds ``program_id``. Everything unknown has its type's
 full range, so the answers are sound for any arguments.
 """
@@ -24,7 +24,7 @@ class Intervals:
     """Bounds of the integer values of one function."""
 
     def __init__(self, function: Function):
-        limit = 2**31 // largest_tile(function)
+        limit = (2**31 - 1) // largest_tile(function)
         self._program_ids = (0, max(0, limit - 1)) if not function.wide else (0, 2**31 - 1)
         self._programs = (1, max(1, limit)) if not function.wide else (1, 2**31 - 1)
         self._known: dict[Value, Interval] = {}

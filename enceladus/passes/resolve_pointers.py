@@ -11,7 +11,7 @@ to one of two arrays has no type in Metal: such merges are refused. Cost: one wa
 from __future__ import annotations
 
 from enceladus.errors import CompilationError, InternalError, Location
-from enceladus.ir import ops
+from enceladus.ir import exchange, ops
 from enceladus.ir.core import Block, Function, Op, Value
 from enceladus.ir.types import DType, PointerType, TileType, int32, int64, tile_type
 
@@ -65,14 +65,16 @@ class _Resolver:
                 self.add(op)
             case ops.Load():
                 array, offset = self.access(op.pointer)
-                load = ops.ArrayLoad(array, offset, op.mask, op.other)
-                load.loc, load.results = op.loc, op.results
-                for value in op.results:
-                    value.owner = load
-                self.out.append(load)
+                self.replace(op, ops.ArrayLoad(array, offset, op.mask, op.other))
             case ops.Store():
                 array, offset = self.access(op.pointer)
                 self.emit(ops.ArrayStore(array, offset, op.value, op.mask))
+            case exchange.Atomic():
+                array, offset = self.access(op.pointer)
+                self.replace(op, exchange.ArrayAtomic(op.kind, array, offset, op.value, op.mask))
+            case exchange.AtomicCas():
+                array, offset = self.access(op.pointer)
+                self.replace(op, exchange.ArrayAtomicCas(array, offset, op.compare, op.value))
             case _ if op.results and _is_pointer(op.results[0]):
                 self.pointer_op(op)
             case _ if any(_is_pointer(v) for v in op.operands) and not isinstance(op, ops.Yield):
@@ -81,6 +83,13 @@ class _Resolver:
                 )
             case _:
                 self.out.append(op)
+
+    def replace(self, old: Op, new: Op) -> None:
+        """Put ``new`` in the place of ``old``, with its results."""
+        new.loc, new.results = old.loc, old.results
+        for value in new.results:
+            value.owner = new
+        self.out.append(new)
 
     def access(self, pointer: Value) -> tuple[Value, Value]:
         array, offset = self.parts[pointer]
@@ -116,7 +125,15 @@ class _Resolver:
         """Shape operations, hints and selections act on the offset."""
         result = op.results[0]
         match op:
-            case ops.Splat() | ops.Broadcast() | ops.ExpandDims() | ops.Hint():
+            case (
+                ops.Splat()
+                | ops.Broadcast()
+                | ops.ExpandDims()
+                | ops.Hint()
+                | exchange.Reshape()
+                | exchange.Transpose()
+                | exchange.Pick()
+            ):
                 array, offset = self.parts[op.value]
                 if offset is None and isinstance(op, ops.Hint):
                     self.parts[result] = (array, None)

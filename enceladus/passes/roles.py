@@ -10,21 +10,29 @@ from __future__ import annotations
 
 from enceladus.codegen.kernel import Role
 from enceladus.errors import CompilationError
-from enceladus.ir import ops
+from enceladus.ir import exchange, ops
 from enceladus.ir.core import Block, Function, Value
+
+#: What a later load of the array would have to see.
+Write = ops.ArrayStore | exchange.ArrayAtomic | exchange.ArrayAtomicCas
 
 
 def roles(function: Function) -> dict[Value, Role]:
-    """The role of every array argument."""
-    read, written = set(), set()
+    """The role of every array argument. One that is updated atomically is read and written as well."""
+    read, written, atomic = set(), set(), set()
     for op in function.walk():
         if isinstance(op, ops.ArrayLoad):
             read.add(op.array)
         elif isinstance(op, ops.ArrayStore):
             written.add(op.array)
+        elif isinstance(op, Write):
+            atomic.add(op.array)
     found = {}
     for value in function.arguments:
         if value.type.element.is_ptr():
+            if value in atomic:
+                found[value] = Role.ATOMIC
+                continue
             found[value] = {
                 (False, False): Role.UNUSED,
                 (True, False): Role.READ,
@@ -45,11 +53,11 @@ def hazards(function: Function) -> set[tuple[Value, Value]]:
     return found
 
 
-def _walk(block: Block, stored: dict[Value, ops.ArrayStore], found: set[tuple[Value, Value]]) -> None:
+def _walk(block: Block, stored: dict[Value, Write], found: set[tuple[Value, Value]]) -> None:
     """``stored`` maps each array to a store that may have happened before the present operation."""
     for op in block.ops:
         match op:
-            case ops.ArrayStore():
+            case ops.ArrayStore() | exchange.ArrayAtomic() | exchange.ArrayAtomicCas():
                 stored.setdefault(op.array, op)
             case ops.ArrayLoad():
                 if op.array in stored:
@@ -60,7 +68,7 @@ def _walk(block: Block, stored: dict[Value, ops.ArrayStore], found: set[tuple[Va
             case ops.For():
                 # What the body stores, the next iteration may load: walk it as if it had just run.
                 for inner in op.body.walk():
-                    if isinstance(inner, ops.ArrayStore) and not _moves_on(inner, op):
+                    if isinstance(inner, Write) and not _moves_on(inner, op):
                         stored.setdefault(inner.array, inner)
                 _walk(op.body, stored, found)
             case ops.If():
@@ -71,7 +79,7 @@ def _walk(block: Block, stored: dict[Value, ops.ArrayStore], found: set[tuple[Va
                     stored.setdefault(array, store)
 
 
-def _moves_on(store: ops.ArrayStore, loop: ops.For) -> bool:
+def _moves_on(store: Write, loop: ops.For) -> bool:
     """Whether every load of the array in ``loop`` reads exactly the elements this iteration stores.
 
     Then an iteration reads before it writes its own elements, and no other iteration's, provided that
@@ -108,10 +116,11 @@ def _advances(offset: Value, loop: ops.For) -> bool:
     return False
 
 
-def _refuse(load: ops.ArrayLoad, store: ops.ArrayStore) -> None:
+def _refuse(load: ops.ArrayLoad, store: Write) -> None:
     where = f" at line {store.loc.line}" if store.loc else ""
+    what = "store" if isinstance(store, ops.ArrayStore) else "atomic update"
     raise CompilationError(
-        f"this load of {load.array.name!r} may have to see the program's own store{where}, "
+        f"this load of {load.array.name!r} may have to see the program's own {what}{where}, "
         "but a kernel sees an array as it was before the launch",
         "keep the stored value in a variable and use it, store to another array, or split the kernel in two",
         load.loc,

@@ -10,17 +10,19 @@ from __future__ import annotations
 from enceladus.ir import ops
 from enceladus.ir.core import Value
 from enceladus.passes.affine import Affine, Analysis, add, constant_polynomial
+from enceladus.passes.intervals import Intervals
 
 
 class StoreOrder:
     """The stores since the last barrier, by array. ``clone`` before a branch, ``merge`` after it."""
 
-    def __init__(self, analysis: Analysis):
+    def __init__(self, analysis: Analysis, intervals: Intervals):
         self.analysis = analysis
+        self.intervals = intervals
         self.pending: dict[Value, list[ops.ArrayStore]] = {}
 
     def clone(self) -> StoreOrder:
-        copy = StoreOrder(self.analysis)
+        copy = StoreOrder(self.analysis, self.intervals)
         copy.pending = {array: list(stores) for array, stores in self.pending.items()}
         return copy
 
@@ -66,16 +68,16 @@ class StoreOrder:
         for argument in loop.body.arguments[1:]:
             if argument in self.analysis.inductions:
                 moving[argument] = self.analysis.inductions[argument][1]
-        advance = 0
+        computed = {v for op in loop.body.walk() for v in op.results}
+        least = most = 0  # how far one iteration moves the tile
         for monomial, coefficient in affine.base.items():
-            inside = [v for v in monomial if v in moving]
-            if not inside:
+            if not any(v in moving or v in computed for v in monomial):
                 continue
-            step = moving[inside[0]].owner
-            if len(monomial) != 1 or not isinstance(step, ops.Constant):
+            if len(monomial) != 1 or monomial[0] not in moving:
                 return True
-            advance += coefficient * int(step.value)
-        return span is None or abs(advance) < span
+            low, high = (coefficient * bound for bound in self.intervals.of(moving[monomial[0]]))
+            least, most = least + min(low, high), most + max(low, high)
+        return span is None or not (least >= span or most <= -span)
 
 
 def _span(affine: Affine, shape: tuple[int, ...]) -> int | None:

@@ -311,6 +311,17 @@ _COMPARE: dict[CompareKind, ArrayFunction] = {
     CompareKind.GE: mx.greater_equal,
 }
 
+
+def order_keys(x: mx.array, nan_is_least: bool) -> mx.array:
+    """Integers that compare as the floats ``x`` do, -0 below +0; NaN the least of them, or the greatest."""
+    x = mx.stop_gradient(x)
+    signed, bits = (mx.int32, 32) if x.dtype == mx.float32 else (mx.int16, 16)
+    least, greatest = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    pattern = x.view(signed)
+    keys = mx.where(pattern < _like(pattern, 0), pattern ^ _like(pattern, greatest), pattern)
+    return mx.where(mx.isnan(x), _like(pattern, least if nan_is_least else greatest), keys)
+
+
 # ------------------------------------------------------------------------------ by operation
 
 #: Elementwise operation → its function of the operation and its operands.

@@ -148,7 +148,7 @@ _SCATTERS: dict[AtomicKind, Callable[[mx.array, mx.array, mx.array, DType], mx.a
 
 def _extreme(flat: mx.array, index: mx.array, value: mx.array, is_maximum: bool) -> mx.array:
     """Floats compare as integers of the same order, in which NaN loses; then the winning lane is taken."""
-    before, keys = (_order(mx.stop_gradient(x), is_maximum) for x in (flat, value))
+    before, keys = (arithmetic.order_keys(x, is_maximum) for x in (flat, value))
     after = before.at[index].maximum(keys) if is_maximum else before.at[index].minimum(keys)
     count = value.size
     lanes, none = mx.arange(count, dtype=mx.int32), mx.array(count, mx.int32)
@@ -157,16 +157,6 @@ def _extreme(flat: mx.array, index: mx.array, value: mx.array, is_maximum: bool)
     )
     winner = value[mx.minimum(first, mx.array(count - 1, mx.int32))]
     return mx.where(before == after, flat, winner)
-
-
-def _order(x: mx.array, is_maximum: bool) -> mx.array:
-    """Integers that compare as the floats do, -0 below +0; NaN the least of them, or the greatest."""
-    signed, bits = (mx.int32, 32) if x.dtype == mx.float32 else (mx.int16, 16)
-    least, greatest = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
-    pattern = x.view(signed)
-    negative = pattern < mx.array(0, signed)
-    keys = mx.where(negative, pattern ^ mx.array(greatest, signed), pattern)
-    return mx.where(mx.isnan(x), mx.array(least if is_maximum else greatest, signed), keys)
 
 
 # ---------------------------------------------------------------------------------- in order

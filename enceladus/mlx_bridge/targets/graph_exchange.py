@@ -121,26 +121,48 @@ def _reduction(kind: BinaryKind, dtype: DType) -> AlongAxis | None:
 
 def reduce(self: Evaluator, op: Reduce) -> None:
     tiles = [_full(self, v, (op.axis,)) for v in op.inputs]
-    axis = 1 + op.axis
-    results: Sequence[Any]
     if _are_known(tiles):
-        results = evaluate_all(op, *tiles)  # type: ignore[arg-type]
+        results: Sequence[Any] = evaluate_all(op, *tiles)  # type: ignore[arg-type]
     else:
-        kinds = combine.single_kinds(op)
-        native = [_reduction(k, v.type.dtype) for k, v in zip(kinds or (), op.inputs, strict=False)]
-        if kinds is None or None in native:
-            results = combine.reduce(op, _in_one_shape(tiles), axis, MLX)
-        else:
-            results = [f(to_mlx(x), axis) for f, x in zip(native, tiles, strict=True) if f is not None]
+        axis = 1 + op.axis
+        results = (
+            _native_reduction(op, tiles, axis)
+            or _extreme_with_index(op, tiles, axis)
+            or combine.reduce(op, _in_one_shape(tiles), axis, MLX)
+        )
     self.values.update(zip(op.results, results, strict=True))
+
+
+def _native_reduction(op: Reduce, tiles: list[Data], axis: int) -> list[mx.array] | None:
+    """By MLX's reductions, where each input has one."""
+    kinds = combine.single_kinds(op)
+    if kinds is None:
+        return None
+    found = [_reduction(kind, v.type.dtype) for kind, v in zip(kinds, op.inputs, strict=True)]
+    results = [f(to_mlx(x), axis) for f, x in zip(found, tiles, strict=True) if f is not None]
+    return results if len(results) == len(tiles) else None
+
+
+def _extreme_with_index(op: Reduce, tiles: list[Data], axis: int) -> list[mx.array] | None:
+    """By MLX's ``argmax`` or ``argmin``, which give the first of equal elements: where the index ascends."""
+    largest = combine.extreme_with_index(op)
+    if largest is None or not isinstance(tiles[1], np.ndarray) or (np.diff(tiles[1], axis=axis) <= 0).any():
+        return None
+    value, index = map(to_mlx, tiles)
+    keys = value
+    if op.inputs[0].type.dtype.kind is Kind.FLOAT:
+        keys = arithmetic.order_keys(
+            value + mx.array(0, value.dtype), largest
+        )  # -0 + 0 is 0: zeros are equal
+    where = (mx.argmax if largest else mx.argmin)(keys, axis, keepdims=True)
+    return [mx.take_along_axis(x, where, axis).squeeze(axis) for x in (value, index)]
 
 
 def scan(self: Evaluator, op: Scan) -> None:
     tiles = [_full(self, v, (op.axis,)) for v in op.inputs]
     axis = 1 + op.axis
-    results: Sequence[Any]
     if _are_known(tiles):
-        results = evaluate_all(op, *tiles)  # type: ignore[arg-type]
+        results: Sequence[Any] = evaluate_all(op, *tiles)  # type: ignore[arg-type]
     elif combine.single_kinds(op) == [BinaryKind.ADD] and _has_native_sums(op.inputs[0].type.dtype):
         results = [mx.cumsum(to_mlx(tiles[0]), axis, reverse=op.reverse)]
     else:  # MLX's other scans have no derivative, or differ on NaN

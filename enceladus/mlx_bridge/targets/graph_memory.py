@@ -24,7 +24,8 @@ _MAX_ELEMENTS = 2**31 - 1  # of one dimension in MLX, so of a flat array
 
 def to_mlx(data: Data) -> mx.array:
     """``data`` as an MLX array of the same type."""
-    return data if isinstance(data, mx.array) else mx.array(data)
+    # MLX takes no negative strides.
+    return data if isinstance(data, mx.array) else mx.array(np.asarray(data, order="C"))
 
 
 def flatten(array: mx.array, name: str) -> mx.array:

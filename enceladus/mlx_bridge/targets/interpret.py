@@ -66,9 +66,11 @@ def to_numpy(leaf: ArrayLeaf) -> np.ndarray:
     if leaf.is_fresh:
         return np.full(value.shape, 0 if value.fill is None else value.fill, dtype)
     if leaf.dtype is bfloat16:
-        return np.array(value.view(mx.uint16) if value.ndim else value.reshape(1).view(mx.uint16)).view(
-            dtype
-        ).reshape(value.shape)
+        return (
+            np.array(value.view(mx.uint16) if value.ndim else value.reshape(1).view(mx.uint16))
+            .view(dtype)
+            .reshape(value.shape)
+        )
     return np.array(value, order="C")
 
 
