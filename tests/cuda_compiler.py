@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from enceladus.codegen.cuda_header import cuda_source
+from enceladus.codegen.cuda_header import cuda_source, scalars_by_value
 from enceladus.codegen.kernel import CompiledKernel
 
 PROLOGUE = '\n#include "mlx/backend/cuda/device/utils.cuh"\n\n#include <cooperative_groups.h>\n\n'
@@ -105,6 +105,8 @@ def compile_kernel(kernel: CompiledKernel, architecture: str = "sm_90", inline: 
     outputs += [(a.written_name, "uint8") for a in kernel.arrays if a.written_name]
     name = f"custom_kernel_{kernel.name}"
     parameters = [f"    const {_type(dtype)}* {name}" for name, dtype in inputs]
+    if scalars_by_value(kernel):
+        parameters.append(f"    const __grid_constant__ Strides {kernel.scalars_name}_strides")
     parameters += [f"    {_type(dtype)}* {name}" for name, dtype in outputs]
     text = (
         f"{PROLOGUE}{header}namespace mlx::core::cu {{\n\nnamespace cg = cooperative_groups;\n\n"

@@ -18,7 +18,6 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-import ziglang
 
 from enceladus.codegen.mathlib import Expression, Spelling, header, type_name
 from enceladus.ir.types import DType
@@ -139,6 +138,8 @@ class Library:
         self.text = self._source()
         source, library = folder / "mathlib.cpp", folder / "mathlib.so"
         source.write_text(self.text, encoding="ascii")
+        import ziglang  # not on every machine that imports this module for its tables
+
         zig = str(Path(ziglang.__file__).parent / "zig")
         command = [zig, "cc", "-x", "c++", *_FLAGS, *flags, str(source), "-o", str(library), "-lm"]
         result = subprocess.run(command, capture_output=True, text=True, check=False)

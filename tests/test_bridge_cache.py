@@ -195,7 +195,12 @@ print(hashlib.sha256("".join(lines).encode()).hexdigest())
 
 
 def _start(folder, script, **environment):
-    environment = {**os.environ, "ENCELADUS_CACHE_DIR": str(folder), "PYTHONPATH": str(ROOT), **environment}
+    environment = {
+        **os.environ,
+        "ENCELADUS_CACHE_DIR": str(folder),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        **environment,
+    }
     return subprocess.Popen(
         [sys.executable, "-c", script], env=environment, cwd=ROOT, stdout=subprocess.PIPE, text=True
     )

@@ -66,7 +66,9 @@ def test_wrong_descriptions(make, error, words):
 
 def test_descriptions_compare_by_value_and_type():
     assert enceladus.zeros(3) == enceladus.full(3, 0, mx.float32)
-    assert enceladus.full(3, 1, mx.float32) != enceladus.full(3, 1.0, mx.float32)
+    assert enceladus.full(3, 1, mx.float32) == enceladus.full(3, 1.0, mx.float32)
+    assert enceladus.full(3, 0.0) != enceladus.full(3, -0.0)
+    assert enceladus.full(3, 1) != enceladus.full(3, True) != enceladus.full(3, 1.0)
     assert enceladus.empty(3) != enceladus.zeros(3)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import enceladus
 import enceladus.language as tl
-from enceladus.mlx_bridge import specialization
+from enceladus.mlx_bridge import engines, specialization
 from tests.bridge_helpers import add_kernel, scale_kernel, trace, values
 
 X = mx.arange(16, dtype=mx.float32)
@@ -191,6 +191,17 @@ def test_a_plan_is_not_shared_by_values_that_python_calls_equal(monkeypatch):
     bodies = [source.partition("[[kernel]]")[2] for source in first]
     assert bodies[0] != bodies[3]
     assert bodies[4] != bodies[2]
+
+
+def test_a_repeated_launch_goes_by_its_plan_where_the_device_decides(monkeypatch):
+    @enceladus.jit
+    def kernel(out_ptr, n):
+        tl.store(out_ptr, n)
+
+    monkeypatch.delenv("ENCELADUS_ENGINE", raising=False)
+    monkeypatch.setattr(engines, "choose", lambda interpret=False: "metal")
+    trace(lambda: [kernel[(1,)](enceladus.empty(9), 3) for _ in range(5)][-1])
+    assert len(kernel._plans) == 1
 
 
 def test_scalars_are_packed_for_each_launch(monkeypatch):

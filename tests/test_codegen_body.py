@@ -22,7 +22,7 @@ from enceladus.ir.core import Function
 from enceladus.ir.types import DTYPES, DType, float32, int1, int32, int64
 from enceladus.ir.verifier import Stage, verify
 from tests import test_differential_programs as programs
-from tests.engines import HostTarget, engine, environment, kernel_from_source, numpy_dtype
+from tests.engines import HostTarget, engine, environment, kernel_from_source, needs_host, numpy_dtype
 from tests.host_executor import BareKernel, to_mlx
 
 #: Attributes that bodies use on purpose.
@@ -251,6 +251,7 @@ def test_compiling_twice_gives_the_same() -> None:
 # ------------------------------------------------------------------------------- address spaces
 
 
+@needs_host
 @pytest.mark.parametrize("size", [1, 7, 8, 100])
 @pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16", "int64"])
 def test_one_body_serves_both_address_spaces(dtype: str, size: int) -> None:
@@ -269,6 +270,7 @@ def test_one_body_serves_both_address_spaces(dtype: str, size: int) -> None:
     assert re.search(rf"const {space} \w+\* x_ptr \[\[buffer", source)
 
 
+@needs_host
 @pytest.mark.parametrize("elements", [1, 2, 3])
 def test_the_vector_path_is_taken_only_when_aligned(elements: int) -> None:
     """The host executor counts how many bytes an access moves: misaligned inputs go one by one."""
@@ -300,6 +302,7 @@ def test_wide_index_arithmetic() -> None:
     assert "enceladus::load4x4" in wide.body
 
 
+@needs_host
 def test_wide_index_arithmetic_reaches_beyond_32_bits() -> None:
     """Offsets beyond 2**31 are refused by the mask, not wrapped into the array."""
     kernel = one_dimensional(n=ScalarArgument(int64), wide=True, block=128)
@@ -345,6 +348,7 @@ def test_coverage_is_not_invented(name: str) -> None:
     assert coverage_of(compiled(getattr(programs, name), **records(name))) is None
 
 
+@needs_host
 def test_an_unproven_launch_marks_what_is_written() -> None:
     target = HostTarget()
     kernel = enceladus.JITFunction(programs.copy_kernel.fn)

@@ -85,7 +85,11 @@ def test_helpers_come_without_comments_and_second_overloads():
     memory.load(4, 4)
     made = kernel("", {"x": "float32"}, {"out": "float32"}, memory.header())
     helpers = cuda_source(made)[0].split("#define threadgroup\n")[1]
-    assert "// " not in helpers.replace("}  // namespace enceladus", "") and "constant" not in helpers and "ONE_ADDRESS" not in helpers
+    assert (
+        "// " not in helpers.replace("}  // namespace enceladus", "")
+        and "constant" not in helpers
+        and "ONE_ADDRESS" not in helpers
+    )
     assert helpers.count("load4x4(") == 1 and helpers.count("is_aligned(") == 1
 
 
@@ -317,6 +321,7 @@ def test_the_number_of_threads_bounds_the_registers():
         ("precise::sqrt(x[0])", r"sqrt\.rn\.f32"),
         ("precise::divide(x[0], x[1])", r"div\.rn\.f32"),
         ("x[0] / x[1]", r"div\.rn\.f32"),
+        ("precise::divide(1.0f, x[0])", r"rcp\.approx\.ftz\.f32"),
         ("precise::fmin(x[0], x[1])", r"min\.f32"),
         ("fma(x[0], x[1], x[2])", r"fma\.rn\.f32"),
         ("rint(x[0])", r"cvt\.rni\.f32\.f32"),
@@ -324,6 +329,7 @@ def test_the_number_of_threads_bounds_the_registers():
         ("fast::divide(x[0], x[1])", r"div\.approx\.f32"),
         ("fast::sin(x[0])", r"sin\.approx\.f32"),
         ("fast::exp(x[0])", r"ex2\.approx\.f32"),
+        ("fast::exp2(x[0])", r"ex2\.approx\.ftz\.f32"),
         ("fast::log(x[0])", r"lg2\.approx\.f32"),
     ],
 )
@@ -332,6 +338,15 @@ def test_functions_become_the_instructions_meant(call, instruction):
     ptx = entry(cuda_compiler.compile_kernel(made))
     assert instructions(ptx, instruction + r"\b")
     assert not instructions(ptx, r"(call|bra)\b")
+
+
+@needs_nvrtc
+def test_erf_computes_both_ranges_without_a_branch():
+    text = mathlib.header(["erf"])
+    made = kernel("  out[0] = enceladus::erf(x[0]);\n", {"x": "float32"}, {"out": "float32"}, text)
+    ptx = entry(cuda_compiler.compile_kernel(made))
+    assert not instructions(ptx, r"(call|bra)\b")
+    assert len(instructions(ptx, r"ex2\.")) == 1 and len(instructions(ptx, r"fma\.rn\.f32")) == 11
 
 
 # ------------------------------------------------------------------------------- whole kernels

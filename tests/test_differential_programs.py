@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -759,6 +760,11 @@ def test_wide_variant(dtype: str) -> None:
             assert_same(to_numpy(own[(1,)](**arrays)), x, name)
     (body,) = {c.body for c in target.compiled}
     assert "int64_t" in body
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="needs ziglang, to run Metal's text")
+def test_metal_text_is_among_what_is_compared() -> None:
+    assert "host" in ENGINES
 
 
 def test_every_engine_is_compared() -> None:

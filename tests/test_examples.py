@@ -30,7 +30,7 @@ def load(name: str) -> ModuleType:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_script_runs(name: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -38,7 +38,7 @@ def test_script_runs(name: str) -> None:
 
 
 def test_demo_shows_engine_and_metal() -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "ENCELADUS_INTERPRET": "1"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "ENCELADUS_INTERPRET": "1"}
     command = [sys.executable, str(EXAMPLES / "demo.py")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert "engine 'interpret'" in done.stdout

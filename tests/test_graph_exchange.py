@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import enceladus
+import enceladus.language as tl
 from enceladus.errors import CompilationError
 from enceladus.interpreter.arrays import NUMPY_DTYPES
 from enceladus.interpreter.evaluate import evaluate_function
@@ -618,3 +620,33 @@ def test_export(tmp_path) -> None:
     x = mx.random.normal((3, 8))
     mx.export_function(path, call, x)
     np.testing.assert_allclose(np.array(mx.import_function(path)(x)[0]), np.array(call(x)))
+
+
+# ------------------------------------------------------------------------------------ launches
+
+
+@enceladus.jit
+def count_kernel(x_ptr, counts_ptr, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.atomic_add(counts_ptr + tl.load(x_ptr + i, i < n, other=0), 1, mask=i < n)
+
+
+@enceladus.jit
+def ticket_kernel(counter_ptr, out_ptr):
+    tl.store(out_ptr + tl.program_id(0), tl.atomic_add(counter_ptr, 2))
+
+
+@pytest.mark.parametrize("engine", ["graph", "interpreter"])
+def test_launches_start_from_the_contents_of_the_array(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if engine == "interpreter":
+        monkeypatch.setenv("ENCELADUS_INTERPRET", "1")
+    x = np.random.default_rng(1).integers(0, 10, 1000).astype(np.int32)
+    expected = np.bincount(x, minlength=10)
+    grid = (8,)
+    for fresh in (enceladus.zeros((10,), mx.int32), enceladus.empty((10,), mx.int32)):
+        np.testing.assert_array_equal(np.array(count_kernel[grid](mx.array(x), fresh, 1000, 128)), expected)
+    counts = mx.full((10,), 5, dtype=mx.int32)
+    count_kernel[grid](mx.array(x), counts, 1000, 128)
+    np.testing.assert_array_equal(np.array(counts), expected + 5)
+    counter, tickets = ticket_kernel[(5,)](mx.array([10]), enceladus.empty((5,), mx.int32))
+    assert counter.tolist() == [20] and sorted(tickets.tolist()) == [10, 12, 14, 16, 18]

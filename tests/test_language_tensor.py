@@ -74,6 +74,8 @@ def test_indexing_refusals():
             _ = x[k.tile("int32", 4)]
         with refused("cannot be indexed with `tl.tensor(int32):`"):
             _ = x[k.tile("int32") :]
+        with refused("a pointer cannot be indexed with a tile of int32", "tl.load"):
+            _ = k.tile("*float32")[k.tile("int32", 4)]
         with refused("too many indices", "None"):
             _ = x[:, :]
         with refused("only one `...`"):

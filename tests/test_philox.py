@@ -155,3 +155,13 @@ def test_the_largest_words_stay_below_one():
         for word in (0, 1, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF):
             got = tl.uint_to_uniform_float(tl.cast(word, tl.uint32))
             assert np.float32(got.value.data) == uniform(word)
+
+
+def test_box_muller():
+    with use_emitter(NumpyEmitter(Program((1, 1, 1)))):
+        for u, v in ((0.5, 0.25), (0.0, 0.9), (0.999, 0.0)):
+            got = [float(x.value.data) for x in tl.pair_uniform_to_normal(u, v)]
+            radius, angle = math.sqrt(-2 * math.log(max(u, 1e-7))), 2 * math.pi * v
+            assert np.allclose(
+                got, [radius * math.cos(angle), radius * math.sin(angle)], rtol=1e-6, atol=1e-6
+            )

@@ -214,7 +214,7 @@ class _Case:
     ) -> Result:
         """Compare, then time. A wrong result is timed too, and marked. ``name``: kind and label."""
         dtype = dtype_name(self.dtype)
-        self.progress.step(f"{self.benchmark.name}, {dtype}, {self.size:,}: {' '.join(name)}")
+        self.progress.step(f"{self.benchmark.name}, {dtype}, {self.size:,}: {' '.join(name).rstrip()}")
         place = (self.benchmark.name, self.size, dtype, *name)
         try:
             actual = call()

@@ -90,7 +90,7 @@ class BodyWriter:
     def partials(self, dtype: DType, count: int) -> tuple[str, str]:
         """A threadgroup array for a reduction, and the name of the offset to add to its indices.
 
-        In a loop the array is doubled and the two halves take turns, so that one barrier a trip is enough; the
+        In a loop the array is doubled and the two halves take turns, so that one barrier a trip suffices; the
         offset is ``""`` elsewhere.
         """
         name = self.names.unique("partials", outermost=True)
@@ -271,10 +271,12 @@ class BodyWriter:
         name = self.names.unique(induction.name or "k")
         self.scalars[induction] = Expression(name)
         counter = name
-        if dtype.bits < 64 and not self.may_step_past(op):
+        steps_safely = self.may_step_past(op)
+        if dtype.bits < 64 and not steps_safely:
             # Stepping past the upper bound could leave 32 bits, so the loop counts in 64.
             counter = self.names.unique(f"{name}_count")
             dtype = int64
+            steps_safely = True
         least, most = self.expressions.intervals.of(op.step)
         limit = upper.inside(Precedence.ADD)
         if least <= 0 <= most and least != most:
@@ -283,7 +285,8 @@ class BodyWriter:
         else:
             test = f"{counter} {'<' if least > 0 else '>'} {limit}"
         advance = f"++{counter}" if least == most == 1 else f"{counter} += {step.text}"
-        out.open(f"for ({mathlib.type_name(dtype)} {counter} = {lower.text}; {test}; {advance})")
+        start = f"{mathlib.type_name(dtype)} {counter} = {lower.text}"
+        out.open(f"for ({start}; {test}; {advance})" if steps_safely else f"for ({start}; {test};)")
         with self.names.scope():
             if counter != name:
                 exact = mathlib.type_name(induction.type.dtype)
@@ -292,6 +295,14 @@ class BodyWriter:
             self.block(op.body)
             self.loop_depth -= 1
             self.next_iteration(carried, op.body.terminator.operands)
+            if not steps_safely:
+                # Nothing is wider than 64 bits: stop when the bound is no more than a step away.
+                up = f"uint64_t({upper.text}) - uint64_t({counter}) <= uint64_t({step.text})"
+                down = f"uint64_t({counter}) - uint64_t({upper.text}) <= -uint64_t({step.text})"
+                either = f"{step.inside(Precedence.ADD)} > 0 ? {up} : {down}"
+                last = up if least > 0 else down if most < 0 else either
+                out.line(f"if ({last}) break;")
+                out.line(f"{advance};")
         out.close()
 
     def may_step_past(self, op: ops.For) -> bool:

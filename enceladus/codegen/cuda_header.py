@@ -37,6 +37,7 @@ from enceladus.codegen.kernel import CompiledKernel
 _PARTS = ("types", "math", "simdgroup", "atomic", "names")
 _FOLDER = Path(__file__).with_name("cuda")
 #: Words that MLX writes between the header and the body; an input of such a name stays as it is.
+_LARGEST_RANK = 10  #: dimensions of an array that MLX can describe to a CUDA kernel
 _SIGNATURE_WORDS = frozenset({"mlx", "core", "cu", "cg", "cooperative_groups", "Shape", "Strides"})
 
 
@@ -71,7 +72,36 @@ def without_comments(text: str) -> str:
 
 def without_second_overloads(text: str) -> str:
     """Helpers without what is for more than one address space."""
-    return re.sub(r"^#ifndef ENCELADUS_ONE_ADDRESS_SPACE\n.*?^#endif\n", "", text, flags=re.MULTILINE | re.DOTALL)
+    return re.sub(
+        r"^#ifndef ENCELADUS_ONE_ADDRESS_SPACE\n.*?^#endif\n", "", text, flags=re.MULTILINE | re.DOTALL
+    )
+
+
+def scalars_by_value(kernel: CompiledKernel) -> bool:
+    """Whether the scalars travel as launch parameters: a load that every program would first wait for less.
+
+    MLX passes the strides of an input by value where the source names them, and those of dimensions of
+    size 1 mean nothing: so the packed words are the strides of a one-element array. MLX has room for ten.
+    """
+    return bool(kernel.scalars_name) and 0 < packed_words(kernel) <= _LARGEST_RANK
+
+
+def packed_words(kernel: CompiledKernel) -> int:
+    """32-bit words of the packed scalars."""
+    return sum((2 if s.dtype in ("int64", "uint64") else 1) for s in kernel.scalars if s.word >= 0)
+
+
+def _read_scalars(kernel: CompiledKernel) -> str:
+    """What makes the body's ``scalars[k]`` a word of the strides."""
+    if not scalars_by_value(kernel):
+        return ""
+    name = kernel.scalars_name
+    return (
+        "struct ByValue { const Strides& words; __device__ int operator[](int k) const "
+        "{ return int(words[k]); } };\n"
+        f"const ByValue by_value_{name}{{{name}_strides}};\n"
+        f"#define {name} by_value_{name}\n"
+    )
 
 
 def cuda_source(kernel: CompiledKernel, inline: bool = False) -> tuple[str, str]:
@@ -81,11 +111,13 @@ def cuda_source(kernel: CompiledKernel, inline: bool = False) -> tuple[str, str]
     are ``__restrict__``: MLX gives every output memory of its own, so no store changes an input, and loads
     may pass stores and use the read-only path. (Outputs are not: threads of a group may read each other's.)
     And the number of threads bounds the registers, else a kernel with many of both would not launch.
+    In the body, quotients of 1 become calls of a function without branches (``math.cuh``).
     """
     threads = 32 * kernel.num_warps
     names = [name for name in kernel.input_names if name not in _SIGNATURE_WORDS]
     restricted = "".join(f"#define {name} __restrict__ {name}\n" for name in names)
     released = "".join(f"#undef {name}\n" for name in names)
+    body = kernel.body.replace("precise::divide(1.0f, ", "precise::reciprocal(")
     helpers = without_comments(without_second_overloads(kernel.header))
     header = (
         f"{vocabulary(inline)}\n"
@@ -95,4 +127,4 @@ def cuda_source(kernel: CompiledKernel, inline: bool = False) -> tuple[str, str]
         f"#undef __global__\n#define __global__ __attribute__((global)) __launch_bounds__({threads})\n"
         f"{restricted}"
     )
-    return header, f'\n{released}#line 1 "{kernel.name}"\n{kernel.body}'
+    return header, f'\n{released}{_read_scalars(kernel)}#line 1 "{kernel.name}"\n{body}'

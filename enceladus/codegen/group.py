@@ -35,7 +35,9 @@ class GroupWriter:
         self.destinations = destinations
         self.group = group
         self.layout = group.layout
-        self.physical = group.layout.blocked  #: how registers and threads are dealt; the layout, or its parent
+        self.physical = (
+            group.layout.blocked
+        )  #: how registers and threads are dealt; the layout, or its parent
         self.rank = len(group.layout.shape)
         self.identity: Axes = tuple(range(self.rank))
         self.uses = uses_of(group.body)

@@ -77,7 +77,7 @@ class CompiledKernel:
     threadgroup_bytes: int
     ir: str
     key: str = ""
-    #: elements of the largest tile; a grid axis times this must stay within 2^31 (else: the wide variant)
+    #: elements of the largest tile; programs times this must stay below 2^31 (else: the wide variant)
     largest_tile: int = 1
     #: (stored, loaded) array parameter names where a load follows a store in program order: passing
     #: one array for both is refused at the launch.

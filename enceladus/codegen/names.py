@@ -57,7 +57,25 @@ _VECTORS = frozenset(
     for scalar in _SCALARS
     for size in ("2", "3", "4", *(f"{n}x{m}" for n in "234" for m in "234"))
 )
-_FORBIDDEN = _RESERVED | _VECTORS
+#: Macros for limits and constants, in Metal or CUDA: ``INT_MAX``, ``FLT_EPSILON``, ``M_PI_H`` …
+_LIMITS = frozenset(
+    f"{kind}_{limit}"
+    for kinds, limits in (
+        ("CHAR SCHAR UCHAR SHRT USHRT INT UINT LONG ULONG LLONG ULLONG SIZE PTRDIFF", "BIT WIDTH MAX MIN"),
+        ("INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64", "MAX MIN C"),
+        ("FLT HALF BFLT DBL", "DIG MANT_DIG MAX_10_EXP MAX_EXP MIN_10_EXP MIN_EXP RADIX MAX MIN EPSILON"),
+        ("HUGE", "VAL VALH VALBF"),
+        ("FP", "ILOGB0 ILOGBNAN NAN INFINITE ZERO SUBNORMAL NORMAL"),
+    )
+    for kind in kinds.split()
+    for limit in limits.split()
+)
+_NUMBERS = "E LOG2E LOG10E LN2 LN10 PI PI_2 PI_4 1_PI 2_PI 2_SQRTPI SQRT2 SQRT1_2"
+_CONSTANTS = frozenset(
+    f"M_{number}{suffix}" for number in _NUMBERS.split() for suffix in ("", "_F", "_H", "_BF")
+)
+_OTHERS = frozenset(("MAXFLOAT", "MAXHALF", "MAXBFLOAT", "EOF", "errno"))
+_FORBIDDEN = _RESERVED | _VECTORS | _LIMITS | _CONSTANTS | _OTHERS
 
 
 class Names:

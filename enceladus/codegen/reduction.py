@@ -1,9 +1,9 @@
 """Write a reduction of register tiles: inside a thread, across lanes, across SIMD groups.
 
 Each bit of (register, lane, SIMD group) moves along one axis of the tile (``ir.laid_out``). Bits along the
-reduced axis are combined: register bits by a loop, lane bits by shuffles (or ``simd_sum`` and its kin), SIMD-group
-bits by one trip through threadgroup memory with one barrier. What remains are the other bits: the result
-is a slice of the tile, or a scalar that every thread knows.
+reduced axis are combined: register bits by a loop, lane bits by shuffles (or ``simd_sum`` and its kin),
+SIMD-group bits by one trip through threadgroup memory with one barrier. What remains are the other bits: the
+result is a slice of the tile, or a scalar that every thread knows.
 
 A combine function that may not be commutative sees the elements in order: then chunks of registers, whose
 elements other threads' lie between, are combined last.
@@ -32,7 +32,8 @@ _COMMUTATIVE = {
 }  # fmt: skip
 #: Whole-SIMD-group functions of Metal. Not for float minima and maxima, whose NaN rule Metal leaves open.
 _WHOLE_GROUP = {
-    (BinaryKind.ADD, float32): "simd_sum", (BinaryKind.ADD, int32): "simd_sum", (BinaryKind.ADD, uint32): "simd_sum",
+    (BinaryKind.ADD, float32): "simd_sum",
+    (BinaryKind.ADD, int32): "simd_sum", (BinaryKind.ADD, uint32): "simd_sum",
     (BinaryKind.MAX, int32): "simd_max", (BinaryKind.MAX, uint32): "simd_max",
     (BinaryKind.MIN, int32): "simd_min", (BinaryKind.MIN, uint32): "simd_min",
     (BinaryKind.AND, int32): "simd_and", (BinaryKind.AND, uint32): "simd_and",
@@ -57,9 +58,13 @@ class ReductionWriter:
             chunks = [a for a in chunks if a in layout.kept]
         registers = [*vector, *chunks]
         self.kept = [k for k, a in enumerate(registers) if a != axis]
-        self.inner = [k for k, a in enumerate(registers) if a == axis]  #: register bits combined in the thread
+        self.inner = [
+            k for k, a in enumerate(registers) if a == axis
+        ]  #: register bits combined in the thread
         self.along = [k for k, a in enumerate(self.threads) if a == axis]
-        self.others = [k for k, a in enumerate(self.threads) if a is not None and a != axis and a in layout.kept]
+        self.others = [
+            k for k, a in enumerate(self.threads) if a is not None and a != axis and a in layout.kept
+        ]
         self.late: list[int] = []  #: register bits combined after the threads, to keep the order
         if self.along and not self.is_commutative():
             self.late = [k for k in self.inner if k >= len(vector)]
@@ -224,11 +229,13 @@ class ReductionWriter:
         if dtype.is_bool():
             return f"bool(simd_shuffle_xor(uint({name}), ushort({s})))"
         if dtype.bits == 64:
-            return f"as_type<{mathlib.type_name(dtype)}>(simd_shuffle_xor(as_type<uint2>({name}), ushort({s})))"
+            return (
+                f"as_type<{mathlib.type_name(dtype)}>(simd_shuffle_xor(as_type<uint2>({name}), ushort({s})))"
+            )
         return f"simd_shuffle_xor({name}, ushort({s}))"
 
     def across_groups(self, parts: list[str]) -> None:
-        """One trip through threadgroup memory: each SIMD group leaves its part, every thread reads them all."""
+        """One trip through threadgroup memory: SIMD groups leave their parts, every thread reads all."""
         groups = [k for k in self.along if k >= _LANE_BITS]
         count = 1 << len(groups)
         places = 1 << len(self.others)

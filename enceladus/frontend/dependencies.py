@@ -17,6 +17,7 @@ import ast
 import hashlib
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 _ABSENT = object()
 _PLAIN = (int, float, complex, str, bytes, NoneType)
 _IMMUTABLE = (*_PLAIN, ModuleType, FunctionType, BuiltinFunctionType, type, DType, Enum)
+#: Attributes of classes that a kernel can use.
+_CONSTANTS = (*_PLAIN, tuple, list, dict, FunctionType, BuiltinFunctionType, DType, Enum)
+#: What may lead to functions inside a container.
+_HOLDERS = (FunctionType, tuple, list, dict, partial)
 _MAX_DEPTH = 4
 
 
@@ -75,7 +80,9 @@ class Dependencies:
         for reference in self._references:
             if reference.read(reference.owner, reference.key) is not reference.seen:
                 return True
-        return bool(self._mutable) and any(_text(value) != text for value, text in self._mutable)
+        return bool(self._mutable) and any(
+            _text(value, functions_by_id=True) != text for value, text in self._mutable
+        )
 
     def _collect(self) -> tuple[tuple[str, str], ...]:
         collector = _Collector()
@@ -89,6 +96,22 @@ class Dependencies:
         return self._values
 
 
+def digest_of(value: FunctionType | BuiltinFunctionType | type) -> str:
+    """Hex digest of what a plain function does, or a class holds, as it is now, with all that it reads.
+
+    Empty for what belongs to Python or to this package.
+    """
+    if isinstance(value, BuiltinFunctionType) or _is_trusted(value.__module__):
+        return ""
+    collector = _Collector()
+    if isinstance(value, type):
+        collector.python_class(value)
+    else:
+        collector.python_function(value)
+    text = repr(sorted(collector.found.items()))
+    return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
+
+
 class _Collector:
     """Walks kernels and plain helper functions and notes what they read."""
 
@@ -96,14 +119,22 @@ class _Collector:
         self.references: dict[tuple[int, Any], Reference] = {}
         self.mutable: list[tuple[Any, str]] = []
         self.found: dict[str, str] = {}
-        self._seen: set[int] = set()
+        self._labels: dict[int, str] = {}
+        self._named: Counter[str] = Counter()
 
-    def kernel(self, kernel: KernelFunction) -> None:
-        """Everything that a kernel, or a helper that may be inlined, reads."""
-        if id(kernel) in self._seen:
-            return
-        self._seen.add(id(kernel))
-        prefix = _function_name(kernel.function)
+    def _label(self, function: FunctionType) -> str:
+        """The name of a function in ``found``: functions that one factory made have names of their own."""
+        name = _function_name(function)
+        self._named[name] += 1
+        count = self._named[name]
+        label = self._labels[id(function)] = name if count == 1 else f"{name} ({count})"
+        return label
+
+    def kernel(self, kernel: KernelFunction) -> str:
+        """Everything that a kernel, or a helper that may be inlined, reads; its label."""
+        if id(kernel.function) in self._labels:
+            return self._labels[id(kernel.function)]
+        prefix = self._label(kernel.function)
         for parameter in kernel.parameters:
             if parameter.has_default:
                 self.value(f"{prefix}({parameter.name}=)", parameter.default)
@@ -113,14 +144,14 @@ class _Collector:
         for chain in chains:
             if chain[0] not in kernel.local_names:
                 self.chain(prefix, kernel.function, chain)
+        return prefix
 
-    def python_function(self, function: FunctionType) -> None:
-        """A plain function that a kernel may call with compile-time arguments."""
-        if id(function) in self._seen:
-            return
-        self._seen.add(id(function))
+    def python_function(self, function: FunctionType) -> str:
+        """A plain function that a kernel may call with compile-time arguments; its label."""
+        if id(function) in self._labels:
+            return self._labels[id(function)]
         code = function.__code__
-        prefix = _function_name(function)
+        prefix = self._label(function)
         self.found[prefix] = _code_text(code)
         for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self.value(f"{prefix}(default)", default)
@@ -132,6 +163,17 @@ class _Collector:
                     if hasattr(owner, attribute):
                         self.chain(prefix, function, (name, attribute))
             self.chain(prefix, function, (name,))
+        return prefix
+
+    def python_class(self, cls: type) -> None:
+        """A class whose attributes a kernel may read: its constants and functions."""
+        for base in cls.__mro__:
+            if _is_trusted(base.__module__):
+                continue
+            for key, value in vars(base).items():
+                held = getattr(value, "__func__", value)  # of a static or class method
+                if isinstance(held, _CONSTANTS) or hasattr(held, "kernel_function"):
+                    self.value(f"{base.__module__}.{base.__qualname__}.{key}", held)
 
     def chain(self, prefix: str, function: FunctionType, chain: tuple[str, ...]) -> None:
         """Follow ``a.b.c`` from a function's surroundings as far as modules and classes go."""
@@ -160,26 +202,26 @@ class _Collector:
             self.references.setdefault((id(owner), key), Reference(read, owner, key, value))
         return value
 
-    def value(self, name: str, value: Any) -> None:
-        """Note a value, and follow it if it is a function."""
+    def value(self, name: str, value: Any, depth: int = 0) -> None:
+        """Note a value, and follow it if it is a function or holds some."""
         held = getattr(value, "kernel_function", None)
         if held is not None and hasattr(held, "parameters"):
             try:
                 self.found[name] = held.source
-                self.kernel(held)
+                self.found[f"{name} is"] = self.kernel(held)
             except CompilationError:  # refused where it is used, if it is used
                 self.found[name] = _code_text(held.function.__code__)
         elif isinstance(value, FunctionType):
-            self.found[name] = _function_name(value)
-            if not _is_trusted(value.__module__):
-                self.python_function(value)
+            is_trusted = _is_trusted(value.__module__)
+            self.found[name] = _function_name(value) if is_trusted else self.python_function(value)
         else:
-            text = self.found[name] = _text(value)
+            self.found[name] = _text(value)
             if not isinstance(value, _IMMUTABLE):
-                self.mutable.append((value, text))
-                for index, item in enumerate(_inner(value)):
-                    if isinstance(item, FunctionType) or hasattr(item, "kernel_function"):
-                        self.value(f"{name}[{index}]", item)
+                if depth == 0:
+                    self.mutable.append((value, _text(value, functions_by_id=True)))
+                for index, item in enumerate(_inner(value) if depth < _MAX_DEPTH else ()):
+                    if isinstance(item, _HOLDERS) or hasattr(item, "kernel_function"):
+                        self.value(f"{name}[{index}]", item, depth + 1)
 
 
 def _read_item(namespace: Any, key: str) -> Any:
@@ -209,8 +251,11 @@ def _inner(value: Any) -> tuple[Any, ...]:
     return () if wrapped is None else (wrapped,)
 
 
-def _text(value: Any, depth: int = 0) -> str:
-    """A text that differs wherever a kernel could see a difference, equal in every process if possible."""
+def _text(value: Any, depth: int = 0, functions_by_id: bool = False) -> str:
+    """A text that differs wherever a kernel could see a difference, equal in every process if possible.
+
+    Functions appear by name, as what they do is noted elsewhere; ``functions_by_id`` tells which they are.
+    """
     kind = type(value)
     if isinstance(value, Enum):
         return f"{kind.__qualname__}.{value.name} = {value.value!r}"
@@ -218,11 +263,14 @@ def _text(value: Any, depth: int = 0) -> str:
         return f"{kind.__name__} {value!r}"
     if isinstance(value, frozenset | set):
         return f"{kind.__name__}({sorted(_text(item) for item in value)})"
+    if functions_by_id and (isinstance(value, FunctionType) or hasattr(value, "kernel_function")):
+        return f"function {id(value)}"
+    inner = partial(_text, depth=depth + 1, functions_by_id=functions_by_id)
     if depth < _MAX_DEPTH:
         if isinstance(value, tuple | list):
-            return f"{kind.__qualname__}({', '.join(_text(item, depth + 1) for item in value)})"
+            return f"{kind.__qualname__}({', '.join(map(inner, value))})"
         if isinstance(value, dict):
-            items = (f"{_text(k, depth + 1)}: {_text(v, depth + 1)}" for k, v in value.items())
+            items = (f"{inner(k)}: {inner(v)}" for k, v in value.items())
             return f"{kind.__qualname__}({', '.join(items)})"
     if isinstance(value, type | BuiltinFunctionType | FunctionType):
         return f"{value.__module__}.{value.__qualname__}"
@@ -233,7 +281,7 @@ def _text(value: Any, depth: int = 0) -> str:
         return str(value) if held is None else f"kernel {_function_name(held.function)}"
     state = getattr(value, "__dict__", None) or (_inner(value) if isinstance(value, partial) else None)
     if state and depth < _MAX_DEPTH:
-        return f"{kind.__module__}.{kind.__qualname__} {_text(state, depth + 1)}"
+        return f"{kind.__module__}.{kind.__qualname__} {inner(state)}"
     # Nothing is known about it but which object it is, and only in this process.
     return f"{kind.__module__}.{kind.__qualname__} {_process_token()}:{id(value)}"
 

@@ -231,7 +231,7 @@ class Expressions(Frame):
             other = rest()
             if isinstance(other, bool):
                 other = self.apply(node, _truth, other)
-        if all(op.pure for op in block.walk()):
+        if all(op.pure for op in block.ops):
             self.emitter.block.ops.extend(block.ops)
             return self.apply(node, operator.and_ if is_and else operator.or_, condition, other)
         short = Block()

@@ -51,6 +51,9 @@ class Pointers:
     array: BoundArray
     offsets: np.ndarray
 
+    def __repr__(self) -> str:
+        return f"{self.array.name} + {self.offsets}"
+
 
 #: What a value of the tile IR is while it is evaluated.
 Data = np.ndarray | Pointers

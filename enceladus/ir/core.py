@@ -128,7 +128,7 @@ class Op:
 
 
 def _collector(required: list[str], optional: list[str], lists: list[str]) -> property:
-    """A property that collects fields into a tuple; written out per class, since compiling spends time here."""
+    """A property that collects fields into a tuple; written out per class, as compiling spends time here."""
     fixed = "".join(f"self.{name}, " for name in required)
     starred = "".join(f"*self.{name}, " for name in lists)
     lines = ["def collect(self):"]

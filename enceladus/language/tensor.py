@@ -168,6 +168,11 @@ class tensor:  # noqa: N801 - Triton's spelling
         items = tuple([unwrap(item) for item in items])
         for item in items:
             if item is not None and item is not Ellipsis and not _is_whole(item):
+                if self.dtype.is_ptr():
+                    raise CompilationError(
+                        f"a pointer cannot be indexed with {_spell(item)}",
+                        "add the offsets and load: `tl.load(pointer + offsets)`",
+                    )
                 raise CompilationError(
                     f"a tile cannot be indexed with {_spell(item)}",
                     "only `None`, `:` and `...` are allowed; load single elements with a pointer, "

@@ -9,7 +9,7 @@ for those of a named tuple).
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import BuiltinFunctionType, FunctionType
@@ -17,6 +17,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from enceladus.frontend.dependencies import digest_of
 from enceladus.frontend.function import MISSING, KernelFunction, Parameter, as_kernel_function
 from enceladus.frontend.signature import (
     Argument,
@@ -303,7 +304,7 @@ def constant_text(value: Any, subject: str) -> str:
     if function is not None:
         return f"kernel:{function.name}:{function.source_hash}"
     if isinstance(value, (FunctionType, BuiltinFunctionType, type)):
-        return f"function:{value.__module__}.{value.__qualname__}:{_function_hash(value)}"
+        return f"function:{value.__module__}.{value.__qualname__}:{digest_of(value)}"
     if isinstance(value, Enum):
         return f"enum:{type(value).__qualname__}.{value.name}:{constant_text(value.value, subject)}"
     if isinstance(value, mx.array) or is_numpy_array(value):
@@ -314,32 +315,6 @@ def constant_text(value: Any, subject: str) -> str:
         f"{subject} is constexpr; it takes numbers, strings, dtypes, functions, None and tuples of these, "
         f"not {_article(type(value).__name__)}"
     )
-
-
-def _function_hash(function: Any) -> str:
-    """A digest of what a plain Python function does: its code, constants, defaults and closure."""
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return ""
-    import hashlib
-
-    digest = hashlib.sha256()
-    for part in _code_parts(code):
-        digest.update(part)
-    digest.update(repr(function.__defaults__).encode())
-    for cell in function.__closure__ or ():
-        digest.update(repr(cell.cell_contents).encode())
-    return digest.hexdigest()[:16]
-
-
-def _code_parts(code: Any) -> Iterator[bytes]:
-    yield code.co_code
-    yield repr(code.co_names).encode()
-    for item in code.co_consts:
-        if hasattr(item, "co_code"):
-            yield from _code_parts(item)
-        else:
-            yield repr(item).encode()
 
 
 # ----------------------------------------------------------------------------------------- NumPy
@@ -366,6 +341,18 @@ def numpy_dtype(array: Any, subject: str) -> DType:
     if dtype is None or not array.dtype.isnative:
         raise unsupported(subject, array.dtype)
     return dtype
+
+
+def share_memory(one: Any, other: Any) -> bool:
+    """Whether two NumPy arrays have an element in common (or it would take long to find out)."""
+    import numpy
+
+    if not numpy.may_share_memory(one, other):
+        return False
+    try:
+        return bool(numpy.shares_memory(one, other, max_work=100_000))  # type: ignore[arg-type]
+    except numpy.exceptions.TooHardError:
+        return True
 
 
 def numpy_to_mlx(array: Any) -> mx.array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from collections import Counter
@@ -87,6 +88,18 @@ def prepare_function(
     return prepare(build(kernel, key, debugging=debugging))
 
 
+def warn_user(text: str) -> None:
+    """Warn at the launch in the user's code, past the frames of this package and of generated launchers."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and (
+        frame.f_globals.get("__name__", "").startswith("enceladus.")
+        or frame.f_code.co_filename.startswith(("<launch of ", "<plan of "))
+    ):
+        frame = frame.f_back
+        depth += 1
+    warnings.warn(text, EnceladusWarning, stacklevel=depth)
+
+
 class Compilations:
     """The compiled forms of one kernel in this process. Reading is lock-free; compiling takes a lock."""
 
@@ -140,13 +153,9 @@ class Compilations:
         for text in texts:
             if text not in self._warned:
                 self._warned.add(text)
-                warnings.warn(f"{self._kernel.name}: {text}", EnceladusWarning, stacklevel=2)
+                warn_user(f"{self._kernel.name}: {text}")
         if len(self._history) == MANY:
-            warnings.warn(
-                f"{self._kernel.name} has been compiled {MANY} times in this process; {self._blame()}",
-                EnceladusWarning,
-                stacklevel=2,
-            )
+            warn_user(f"{self._kernel.name} has been compiled {MANY} times in this process; {self._blame()}")
 
     def _blame(self) -> str:
         """What changed most often from one compile to the next."""

@@ -18,7 +18,8 @@ that, so this module writes the straight-line code that one would write by hand.
             _e_key = (_e_grid, type(sum(_e_grid)), num_warps, <engine>,
                       x.shape if (t := type(x)) is _e_array else t,
                       hash(x.dtype) if t is _e_array else None if t is float else x,
-                      …, (t := type(BLOCK)), repr(BLOCK) if t is float else BLOCK)
+                      …, (t := type(BLOCK)),
+                      repr(BLOCK) if t is float else BLOCK.….source_hash if t is _e_jit else BLOCK)
             _e_run = _e_plans.get(_e_key)
         except TypeError:                              # something that cannot be hashed
             _e_key = _e_run = None
@@ -27,7 +28,8 @@ that, so this module writes the straight-line code that one would write by hand.
         return _e_slow(_e_key, …)
 
 Python itself binds the arguments. A float argument is in the key by type only: it is packed anew for each
-launch. A float constexpr is there by its text, because ``0.0 == -0.0``. ``_e_slow`` is the readable path
+launch. A float constexpr is there by its text, because ``0.0 == -0.0``; a kernel by all that it reads, which
+may change. ``_e_slow`` is the readable path
 (``jit.JITFunction``); it stores a plan under the key when the key says everything the plan depends on.
 ``make_run`` generates the plan:
 
@@ -77,13 +79,18 @@ def make_launcher(
     plans: dict[Any, Callable[..., Any]],
     slow: Callable[..., Any],
     forget: Callable[[], None],
+    kernel_type: type,
 ) -> Callable[..., Any]:
     """The function behind ``kernel[grid]``; see the module's docstring.
 
     ``forget`` drops all plans; called when a global or a helper that the kernel reads has changed.
+    ``kernel_type``: the type of kernels, which may be constexpr arguments.
     """
     outside = kernel.dependency_values()
     names = [p.name for p in kernel.parameters]
+    taken = [name for name in names if name.startswith("_e_")]
+    if taken:  # the generated function's own names
+        raise TypeError(f"{kernel.name}(): parameter {taken[0]!r}: names that begin with _e_ are reserved")
     namespace: dict[str, Any] = {
         "_e_MISSING": MISSING,
         "_e_array": mx.array,
@@ -100,6 +107,7 @@ def make_launcher(
         "_e_values": kernel.dependency_values,
         "_e_type": type,
         "_e_float": float,
+        "_e_jit": kernel_type,
         "_e_repr": repr,
         "_e_hash": hash,
         "_e_sum": sum,
@@ -126,7 +134,10 @@ def make_launcher(
     for parameter in kernel.parameters:
         name = parameter.name
         if parameter.constexpr:
-            parts.append(f"(_e_is := _e_type({name})), _e_repr({name}) if _e_is is _e_float else {name}")
+            parts.append(
+                f"(_e_is := _e_type({name})), _e_repr({name}) if _e_is is _e_float else "
+                f"{name}.kernel_function.source_hash if _e_is is _e_jit else {name}"
+            )
         else:
             parts.append(
                 f"{name}.shape if (_e_is := _e_type({name})) is _e_array else _e_is, "
@@ -175,16 +186,14 @@ def _code(source: str, filename: str) -> CodeType:
     return compile(source, filename, "exec")
 
 
-def can_plan(kernel: KernelFunction, values: dict[str, Any]) -> bool:
+def can_plan(kernel: KernelFunction, values: dict[str, Any], kernel_type: type) -> bool:
     """Whether the launcher's key says all that a plan depends on.
 
     Not so for tuples and NumPy arrays.
     """
     for parameter in kernel.parameters:
-        value = values[parameter.name]
-        if type(value) is mx.array:
-            continue
-        if type(value) not in _HASHABLE and not hasattr(value, "kernel_function"):
+        kind = type(values[parameter.name])
+        if kind is not mx.array and kind is not kernel_type and kind not in _HASHABLE:
             return False
     return True
 
@@ -281,7 +290,9 @@ def kinds(kernel: KernelFunction, values: dict[str, Any]) -> tuple[Any, ...]:
         if kind is mx.array:
             found += (value.shape, value.dtype)
         elif parameter.constexpr:
-            found += (kind, repr(value) if kind is float else value)
+            held = getattr(value, "kernel_function", None)
+            text = repr(value) if kind is float else None if held is None else held.source_hash
+            found += (kind, value if text is None else text)
         elif kind is int:
             # Specialized by value: 1, divisible by 16, and the type that holds it.
             found += (kind, value == 1, value % 16 == 0, _width(value))

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from types import FunctionType
 from typing import Any, overload
 
@@ -68,6 +69,10 @@ class JITFunction:
     def __repr__(self) -> str:
         return f"<enceladus kernel {self.__module__}.{self.__qualname__}>"
 
+    def __reduce__(self) -> str:
+        """Copies are the kernel itself, and pickles name it, as with Python's functions."""
+        return self.__qualname__
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if current_emitter() is not None:  # called by a kernel that runs in the interpreter
             return self.fn(*args, **kwargs)
@@ -87,7 +92,7 @@ class JITFunction:
         with self._lock:
             if self._launch == self._first_launch:
                 self._launch = fastpath.make_launcher(
-                    self.kernel_function, self._plans, self._slow_launch, self._forget
+                    self.kernel_function, self._plans, self._slow_launch, self._forget, type(self)
                 )
         return self._launch(grid, *args, **kwargs)
 
@@ -106,7 +111,7 @@ class JITFunction:
         values = complete(self.kernel_function, given)
         engine = engines.choose(self.options.interpret)
         kinds = None
-        plannable = plan_key is not None and fastpath.can_plan(self.kernel_function, values)
+        plannable = plan_key is not None and fastpath.can_plan(self.kernel_function, values, type(self))
         if plannable and engine in ("metal", "cuda"):
             kinds = (engine, num_warps, knobs.debug(), fastpath.kinds(self.kernel_function, values))
             launch = self._from_template(kinds, grid, values)
@@ -142,7 +147,7 @@ class JITFunction:
         key, launch = found
         sizes = grids.padded(grids.resolve(grid, values))
         remap = grids.needs_remap(sizes, key.num_warps, launch.engine)
-        wide = self._is_large(values) or max(sizes) * launch.compiled.largest_tile > _INDEX_LIMIT
+        wide = self._is_large(values) or prod(sizes) * launch.compiled.largest_tile > _INDEX_LIMIT
         if remap != key.grid_remap or wide != key.wide:
             return None
         return launch.with_numbers(sizes, remap, values)
@@ -216,8 +221,11 @@ class JITFunction:
         return any(_largest_size(value) > _INDEX_LIMIT for value in runtime)
 
     def _reaches_far(self, call: Call) -> bool:
-        """Whether the grid times the kernel's largest tile passes 2**31, so that block starts could wrap."""
-        programs = max(call.grid)
+        """Whether the programs times the kernel's largest tile pass 2**31, so that block starts could wrap.
+
+        All programs count, not those of one axis: a kernel may number them in one sequence.
+        """
+        programs = prod(call.grid)
         if programs <= 2**31 // (1 << 20):  # no kernel has a larger tile than 2**20 elements
             return False
         if call.engine in ("metal", "cuda"):

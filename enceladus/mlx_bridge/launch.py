@@ -18,7 +18,14 @@ import mlx.core as mx
 from enceladus.codegen.kernel import ArrayParameter, CompiledKernel, Role
 from enceladus.errors import InternalError
 from enceladus.mlx_bridge import coverage
-from enceladus.mlx_bridge.arguments import ArrayLeaf, BoundArguments, mlx_to_numpy, numpy_to_mlx
+from enceladus.mlx_bridge.arguments import (
+    ArrayLeaf,
+    BoundArguments,
+    is_numpy_array,
+    mlx_to_numpy,
+    numpy_to_mlx,
+    share_memory,
+)
 from enceladus.mlx_bridge.dtypes import TO_MLX
 from enceladus.mlx_bridge.fresh import FreshArray
 from enceladus.mlx_bridge.grid import Grid, thread_grid
@@ -256,7 +263,12 @@ def prepare(request: Request) -> Launch:
         (index[p.name], _input_converter(leaves[index[p.name]])) for p in compiled.arrays if p.input_name
     ]
     if compiled.scalars_name:
-        launch.packer = Packer(compiled.scalars)
+        by_value = False
+        if request.engine == "cuda":
+            from enceladus.codegen.cuda_header import scalars_by_value  # reads files; other engines need not
+
+            by_value = scalars_by_value(compiled)
+        launch.packer = Packer(compiled.scalars, as_strides=by_value)
         launch.scalars = launch.packer(*[values[name] for name in launch.packer.names])
     _place_outputs(launch, leaves, parameters)
     return launch
@@ -313,10 +325,13 @@ def distinct_pairs(
 
 
 def require_distinct(pairs: Distinct, arrays: Sequence[Any]) -> None:
-    """``ValueError`` if two arrays that must differ are one object."""
+    """``ValueError`` if two arrays that must differ are one object, or share memory as NumPy arrays can."""
     for first, second, message in pairs:
-        if arrays[first] is arrays[second] and not isinstance(arrays[first], FreshArray):
+        one, other = arrays[first], arrays[second]
+        if one is other and not isinstance(one, FreshArray):
             raise ValueError(message)
+        if is_numpy_array(one) and is_numpy_array(other) and share_memory(one, other):
+            raise ValueError(message.replace("are the same array", "share memory"))
 
 
 def _plan_unwritten(

@@ -132,8 +132,8 @@ class _Former:
         for value in values[1:]:
             if not value.type.is_scalar and not self.classes.unite(values[0], value):
                 raise CompilationError(
-                    f"the tile {value.name or values[0].name or 'carried here'!r} would have to be dealt to the "
-                    "threads in two ways at once",
+                    f"the tile {value.name or values[0].name or 'carried here'!r} would have to be dealt "
+                    "to the threads in two ways at once",
                     "compute it again inside the loop or branch instead of carrying it",
                     value.owner.loc if isinstance(value.owner, Op) else None,
                 )
@@ -380,7 +380,7 @@ class _Copier:
         return not self.inputs or self.former.classes.unite(self.inputs[0], value)
 
     def slice(self, value: Value, kept: tuple[int, ...]) -> bool:
-        """Whether a register tile that lies along the group's axes ``kept`` can stay where threads hold it."""
+        """Whether a register tile along the group's axes ``kept`` can stay where threads hold it."""
         if self.anchor is None or value.type.shape != tuple(self.shape[axis] for axis in kept):
             return False
         return self.former.classes.make_slice(value, self.anchor, kept)
@@ -393,7 +393,7 @@ class _Copier:
         self.group.body.ops.append(op.clone(self.mapping))
 
     def broadcast_slice(self, op: ops.ExpandDims | ops.Broadcast) -> bool:
-        """Keep the chain from a register tile to the group's shape, reading the tile as a slice of the group."""
+        """Keep the chain from a register tile to the group's shape, reading it as a slice of the group."""
         kept = list(range(len(op.results[0].type.shape)))
         if op.results[0].type.shape != self.shape:
             return False

@@ -1,6 +1,6 @@
 """Interval analysis: bounds on integer values, used to prove that arithmetic does not overflow.
 
-In the 32-bit variant the launch guarantees that a grid axis times the largest tile stays below 2^31
+In the 32-bit variant the launch guarantees that the programs times the largest tile stay below 2^31
 (otherwise it selects the wide variant), which bounds ``program_id``. Everything unknown has its type's
 full range, so the answers are sound for any arguments.
 """

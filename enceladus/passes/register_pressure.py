@@ -34,7 +34,7 @@ def check(function: Function) -> list[str]:
             if count > REFUSE_ABOVE:
                 raise CompilationError(
                     f"a tile of {_describe(value)} needs {count} registers a thread with "
-                    f" num_warps={function.num_warps}; at most {REFUSE_ABOVE} fit",
+                    f"num_warps={function.num_warps}; at most {REFUSE_ABOVE} fit",
                     _advice(function, count),
                     op.loc,
                 )
@@ -46,7 +46,7 @@ def check(function: Function) -> list[str]:
     where = f"{loc}: " if loc is not None else ""
     return [
         f"{where}a tile of {_describe(value)} needs {count} registers a thread; the "
-        f" kernel {function.name!r} may spill. {_advice(function, count).capitalize()}"
+        f"kernel {function.name!r} may spill. {_advice(function, count).capitalize()}"
     ]
 
 

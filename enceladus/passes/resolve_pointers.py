@@ -112,7 +112,7 @@ class _Resolver:
         self.parts[op.results[0]] = (array, new)
 
     def as_offset(self, value: Value) -> Value:
-        """``value`` as int32 or int64: a valid offset is below 2^31 in the 32-bit variant, its low bits do."""
+        """``value`` as int32 or int64: in the 32-bit variant a valid offset is below 2^31."""
         dtype = value.type.dtype
         if dtype in (int32, int64):
             return value

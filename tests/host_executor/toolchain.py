@@ -16,6 +16,7 @@ import platform
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 from .errors import ExecutorError
@@ -124,7 +125,7 @@ def _build(path: Path, commands: list[list[str]], scratch: list[Path]) -> str:
 
 def _fresh(path: Path) -> Path:
     """A name beside ``path`` that no other process writes: products are moved into place whole."""
-    return path.with_name(f"{path.name}.{os.getpid()}.new")
+    return path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.new")
 
 
 @functools.cache
@@ -177,7 +178,7 @@ def build_kernel(text: str, *, contract: bool) -> tuple[Path | None, str]:
     library = cache_directory() / f"kernel-{digest}.so"
     if library.exists():
         return library, ""
-    source = cache_directory() / f"kernel-{digest}.{os.getpid()}.cl"
+    source = cache_directory() / f"kernel-{digest}.{os.getpid()}.{threading.get_ident()}.cl"
     object_file = source.with_suffix(".o")
     source.write_text(text, encoding="ascii")
     header = _precompiled_header(contract)

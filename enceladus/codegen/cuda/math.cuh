@@ -3,14 +3,25 @@
 // NVRTC gets no --use_fast_math from MLX: denormals are kept, division and square root round correctly.
 namespace metal {
 
-namespace precise {}
+namespace precise {
+// 1 / x, correctly rounded; takes the place of divide(1.0f, x). Without the branch of __frcp_rn, which would
+// keep a thread from working on several elements at once, so denormals count as zero. One Newton step, where
+// the estimate is near: not of 0, infinity and NaN, nor where it was flushed.
+inline float reciprocal(float x) {
+  float r;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  const float error = ::__fmaf_rn(-x, r, 1.0f);
+  const float refined = ::__fmaf_rn(error, r, r);
+  return ::fabsf(error) < 1.0f ? refined : r;
+}
+}  // namespace precise
 namespace fast {
-// One instruction each: denormals count as zero.
 inline float approximate_sqrt(float x) {
   float r;
-  asm("sqrt.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(r) : "f"(x));
   return r;
 }
+// One instruction: denormal operands and results count as zero.
 inline float approximate_exp2(float x) {
   float r;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));

@@ -56,7 +56,8 @@ struct bfloat {
   bfloat() = default;
   explicit bfloat(float x) : native(::__float2bfloat16_rn(x)) {}
   explicit bfloat(::__nv_bfloat16 x) : native(x) {}
-  operator float() const { return ::__bfloat162float(native); }
+  // Written out, so that it folds with taking a word apart.
+  operator float() const { return as_type<float>(uint(as_type<ushort>(native)) << 16); }
   template <class T> bfloat& operator+=(T x) { return *this = bfloat(*this + x); }
   template <class T> bfloat& operator-=(T x) { return *this = bfloat(*this - x); }
   template <class T> bfloat& operator*=(T x) { return *this = bfloat(*this * x); }

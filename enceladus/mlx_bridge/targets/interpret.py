@@ -44,7 +44,15 @@ def launch_interpreted(
     written = [leaf for leaf in arrays if roles[leaf.name].is_written]
     if 0 in grid:
         return finish(written, {leaf.name: None for leaf in written})
-    copies = {leaf.name: to_numpy(leaf) for leaf in arrays}
+    try:
+        copies = {leaf.name: to_numpy(leaf) for leaf in arrays}
+    except ValueError as error:
+        if "function transformations" not in str(error):
+            raise
+        raise ValueError(
+            f"{kernel.name}() runs in the interpreter, which needs the arrays' contents, so it cannot be "
+            "inside mx.compile, mx.vmap or mx.export_function; call it outside of them to debug it"
+        ) from error
     leaves = iter(arrays)
     run_kernel(
         kernel,
@@ -54,7 +62,27 @@ def launch_interpreted(
         num_warps=num_warps,
         wide=wide,
     )
-    return finish(written, {leaf.name: numpy_to_mlx(copies[leaf.name]) for leaf in written})
+    inputs = [leaf.value for leaf in arrays if isinstance(leaf.value, mx.array)]
+    results = _not_differentiable(kernel.name, inputs, [numpy_to_mlx(copies[leaf.name]) for leaf in written])
+    return finish(written, {leaf.name: result for leaf, result in zip(written, results, strict=True)})
+
+
+def _not_differentiable(kernel: str, inputs: list[mx.array], results: list[mx.array]) -> list[mx.array]:
+    """``results`` as a function of ``inputs``: as mere constants they would have a gradient of 0."""
+    if not inputs or not results:
+        return results
+
+    def refuse(*_: Any) -> Any:
+        raise NotImplementedError(
+            f"{kernel}() ran in the interpreter, which has no gradient; on MLX's CPU device, the graph "
+            "engine has one"
+        )
+
+    tied: Any = mx.custom_function(lambda *_: results)
+    tied.vjp(refuse)
+    tied.jvp(refuse)
+    made: list[mx.array] = tied(*inputs)
+    return made
 
 
 def to_numpy(leaf: ArrayLeaf) -> np.ndarray:
