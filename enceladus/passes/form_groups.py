@@ -25,7 +25,6 @@ from enceladus.ir.laid_out import Blocked, ContinueIf, Layout, SharedLoad, Share
 from enceladus.ir.types import pointer_type
 from enceladus.passes.affine import Analysis
 from enceladus.passes.full_blocks import fastest_axis, is_cheap
-from enceladus.passes.intervals import Intervals
 from enceladus.passes.layout_classes import LayoutClasses
 from enceladus.passes.store_order import StoreOrder
 
@@ -47,7 +46,7 @@ class _Former:
         self.function = function
         self.threads = 32 * function.num_warps
         self.analysis = Analysis(function)
-        self.order = StoreOrder(self.analysis, Intervals(function))
+        self.order = StoreOrder(self.analysis)
         self.groups: list[TileGroup] = []
         #: a register tile that a group reads or makes in its own layout, if there is one
         self.touched: dict[TileGroup, Value | None] = {}
@@ -204,7 +203,7 @@ class _Former:
 
     def make_group(self, shape: tuple[int, ...], roots: list[Op | Value]) -> None:
         group = TileGroup(Blocked(shape, tuple(range(len(shape))), 1, self.threads), Block())
-        copier = _Copier(self, group, shape, self.anchor(roots, shape))
+        copier = _Copier(self, group, shape, roots)
         yielded: list[Value] = []
         for root in roots:
             if isinstance(root, Value):
@@ -321,32 +320,39 @@ class _Former:
             _guard(group)
 
     def label(self, block: Block, layouts: dict[object, Blocked]) -> None:
-        """Write its layout on every register tile."""
-        for op in block.walk():
-            arguments = [v for nested in op.blocks for v in nested.arguments]
-            for value in (*op.results, *arguments, *op.operands):
-                if value.type.is_scalar or value.type.element.is_ptr() or value.layout is not None:
-                    continue
-                relation = self.classes.slice_of(value)
-                if relation is not None:
-                    value.layout = Sliced(layouts[relation[0]], relation[1])
-                    continue
-                key = self.classes.find(value)
-                if key not in layouts:  # only control flow hands it on
-                    layouts[key] = self.choose([], value.type.shape)
-                value.layout = layouts[key]
+        """Write its layout on every register tile: what groups, reductions and control flow hand on."""
+        for value in block.arguments:
+            self.label_value(value, layouts)
+        for op in block.ops:
+            for value in op.results:
+                self.label_value(value, layouts)
+            if op.control_flow and not isinstance(op, TileGroup):
+                for nested in op.blocks:
+                    self.label(nested, layouts)
+
+    def label_value(self, value: Value, layouts: dict[object, Blocked]) -> None:
+        if not value.type.shape or value.type.element.is_ptr():
+            return
+        relation = self.classes.slice_of(value)
+        if relation is not None:
+            value.layout = Sliced(layouts[relation[0]], relation[1])
+            return
+        key = self.classes.find(value)
+        if key not in layouts:  # only control flow hands it on
+            layouts[key] = self.choose([], value.type.shape)
+        value.layout = layouts[key]
 
 
 class _Copier:
     """Copies into one group everything that its roots need."""
 
-    def __init__(self, former: _Former, group: TileGroup, shape: tuple[int, ...], anchor: Value | None):
+    def __init__(self, former: _Former, group: TileGroup, shape: tuple[int, ...], roots: list[Op | Value]):
         self.former = former
         self.group = group
         self.shape = shape
         self.mapping: dict[Value, Value] = {}
         self.inputs: list[Value] = []
-        self.anchor = anchor  #: a register tile of the group's own shape that fixes its layout class
+        self.roots = roots
 
     def value(self, value: Value) -> Value:
         if value.type.is_scalar or value.type.element.is_ptr():
@@ -381,9 +387,11 @@ class _Copier:
 
     def slice(self, value: Value, kept: tuple[int, ...]) -> bool:
         """Whether a register tile along the group's axes ``kept`` can stay where threads hold it."""
-        if self.anchor is None or value.type.shape != tuple(self.shape[axis] for axis in kept):
+        if value.type.shape != tuple(self.shape[axis] for axis in kept):
             return False
-        return self.former.classes.make_slice(value, self.anchor, kept)
+        # A register tile of the group's own shape fixes what the slice is a slice of.
+        anchor = self.former.anchor(self.roots, self.shape)
+        return anchor is not None and self.former.classes.make_slice(value, anchor, kept)
 
     def op(self, op: Op) -> None:
         if isinstance(op, ops.ExpandDims | ops.Broadcast) and self.broadcast_slice(op):

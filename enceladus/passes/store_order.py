@@ -16,13 +16,12 @@ from enceladus.passes.intervals import Intervals
 class StoreOrder:
     """The stores since the last barrier, by array. ``clone`` before a branch, ``merge`` after it."""
 
-    def __init__(self, analysis: Analysis, intervals: Intervals):
+    def __init__(self, analysis: Analysis):
         self.analysis = analysis
-        self.intervals = intervals
         self.pending: dict[Value, list[ops.ArrayStore]] = {}
 
     def clone(self) -> StoreOrder:
-        copy = StoreOrder(self.analysis, self.intervals)
+        copy = StoreOrder(self.analysis)
         copy.pending = {array: list(stores) for array, stores in self.pending.items()}
         return copy
 
@@ -68,6 +67,7 @@ class StoreOrder:
         for argument in loop.body.arguments[1:]:
             if argument in self.analysis.inductions:
                 moving[argument] = self.analysis.inductions[argument][1]
+        intervals = Intervals(self.analysis.function)
         computed = {v for op in loop.body.walk() for v in op.results}
         least = most = 0  # how far one iteration moves the tile
         for monomial, coefficient in affine.base.items():
@@ -75,7 +75,7 @@ class StoreOrder:
                 continue
             if len(monomial) != 1 or monomial[0] not in moving:
                 return True
-            low, high = (coefficient * bound for bound in self.intervals.of(moving[monomial[0]]))
+            low, high = (coefficient * bound for bound in intervals.of(moving[monomial[0]]))
             least, most = least + min(low, high), most + max(low, high)
         return span is None or not (least >= span or most <= -span)
 
