@@ -56,13 +56,10 @@ def _sweep_loop(op: ops.For, live: set[Value]) -> None:
     assert isinstance(terminator, ops.Yield)
     carried = op.body.arguments[1:]
     needed = {i for i, v in enumerate(op.results) if v in live}
-    body_ops = list(op.body.ops)
     while True:  # a carried value may be needed only by the next iteration of another one
-        inner = set(live)
+        inner = live
         terminator.values, everything = tuple(terminator.values[i] for i in sorted(needed)), terminator.values
-        op.body.ops = list(body_ops)
-        trial = Block((), body_ops)
-        inner.update(_live_in(trial, inner))
+        inner = _live_in(op.body, inner)
         terminator.values = everything
         more = {i for i, v in enumerate(carried) if v in inner} - needed
         if not more:
@@ -73,7 +70,6 @@ def _sweep_loop(op: ops.For, live: set[Value]) -> None:
     op.results = tuple(op.results[i] for i in keep)
     op.initial = tuple(op.initial[i] for i in keep)
     op.body.arguments = (op.body.arguments[0], *(carried[i] for i in keep))
-    op.body.ops = body_ops
     _sweep(op.body, live)
     live.update((op.lower, op.upper, op.step))
     live.update(op.initial)
