@@ -15,7 +15,7 @@ from enceladus.codegen.names import Names
 from enceladus.errors import CompilationError
 from enceladus.ir import exchange
 from enceladus.ir.core import Function, Value
-from enceladus.ir.ops import For
+from enceladus.ir.ops import ArrayLoad, For
 from enceladus.ir.printer import print_function
 from enceladus.ir.types import int64, uint64
 from enceladus.passes import (
@@ -26,6 +26,7 @@ from enceladus.passes import (
     register_pressure,
     resolve_pointers,
     split_induction,
+    updates,
 )
 from enceladus.passes.affine import Analysis
 from enceladus.passes.coverage import coverage
@@ -36,7 +37,9 @@ THREADGROUP_BYTES = 32768
 
 #: Operations for which there is no Metal code yet; the other engines have them.
 WITHOUT_METAL_CODE = frozenset(
-    getattr(exchange, name) for name in exchange.__all__ if name not in ("AtomicKind", "Reduce")
+    getattr(exchange, name)
+    for name in exchange.__all__
+    if name not in ("Atomic", "AtomicCas", "AtomicKind", "ArrayAtomic", "ArrayAtomicCas", "Reduce")
 )
 
 #: Called with a pass's name and the function after it; used for dumps, timing and verification.
@@ -82,6 +85,8 @@ def compile_function(
     use = roles(function)
     hazard_pairs = hazards(function)
     covered = coverage(function, Analysis(function))
+    manners = updates.manners(function)
+    updates.run(function, manners)
     has_loops = any(isinstance(op, For) for op in function.body.walk())
     tracked = set(track_writes)
     marked = {v for v in function.arguments if v.name in tracked and use[v].is_written}
@@ -99,7 +104,7 @@ def compile_function(
             listener(name, function)
 
     names = Names()
-    arrays, inputs, outputs, marks = _name_arrays(function, use, covered, marked, names)
+    arrays, inputs, outputs, marks = _name_arrays(function, use, covered, marked, manners, names)
     scalars, words, count = _pack_scalars(function)
     grid_words = None
     if grid_remap:
@@ -109,7 +114,9 @@ def compile_function(
     expressions = Expressions(
         Intervals(function), offset_only_values(list(function.walk())), fast=math_mode == "fast"
     )
-    writer = BodyWriter(function, expressions, inputs, outputs, marks, words, scalars_name, names, grid_words)
+    writer = BodyWriter(
+        function, expressions, inputs, outputs, marks, words, scalars_name, names, grid_words, manners
+    )
     body = writer.text()
     if writer.threadgroup_bytes > THREADGROUP_BYTES:
         raise CompilationError(
@@ -118,7 +125,8 @@ def compile_function(
             "use smaller blocks",
             function.body.ops[0].loc if function.body.ops else None,
         )
-    header = mathlib.header(expressions.needs) + writer.memory.header()
+    needs = expressions.needs | writer.atomics.needs
+    header = mathlib.header(needs) + writer.memory.header() + writer.atomics.header()
     uses_scalars = f"{scalars_name}[" in body
     return CompiledKernel(
         name=function.name,
@@ -153,19 +161,21 @@ def _name_arrays(
     use: dict[Value, Role],
     covered: dict[Value, list | None],
     marked: set[Value],
+    manners: dict[Value, updates.Manner],
     names: Names,
 ) -> tuple[list[ArrayParameter], dict[Value, str], dict[Value, str], dict[Value, str]]:
     """Names in the body for every array: a read-and-written one has an input and an output."""
+    loaded = {op.array for op in function.walk() if isinstance(op, ArrayLoad)}
     arrays: list[ArrayParameter] = []
     inputs: dict[Value, str] = {}
     outputs: dict[Value, str] = {}
     marks: dict[Value, str] = {}
     for value, role in use.items():
-        if role.is_read:
+        if role.is_read and (value not in manners or manners[value].needs_old or value in loaded):
             inputs[value] = names.input(value.name)
     for value, role in use.items():
         if role.is_written:
-            outputs[value] = names.unique(f"{value.name}_out" if role.is_read else value.name)
+            outputs[value] = names.unique(f"{value.name}_out" if value in inputs else value.name)
         if value in marked:
             marks[value] = names.unique(f"{value.name}_written")
         arrays.append(
@@ -176,6 +186,8 @@ def _name_arrays(
                 input_name=inputs.get(value, ""),
                 output_name=outputs.get(value, ""),
                 written_name=marks.get(value, ""),
+                update=manners[value].name if value in manners else "",
+                output_dtype=manners[value].word.name if value in manners else "",
                 coverage=covered.get(value) if role.is_written else None,
             )
         )

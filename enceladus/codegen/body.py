@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from contextlib import nullcontext
 
-from enceladus.codegen import mathlib
+from enceladus.codegen import atomics, mathlib
+from enceladus.codegen.atomic_helpers import AtomicHelpers
 from enceladus.codegen.expressions import Expressions
 from enceladus.codegen.group import GroupWriter
 from enceladus.codegen.mathlib import Expression, Precedence
@@ -26,6 +27,7 @@ from enceladus.ir.core import Block, Function, Op, Value
 from enceladus.ir.laid_out import TileGroup
 from enceladus.ir.types import DType, TileType, float32, int64, uint32, uint64
 from enceladus.passes.affine import uses_of
+from enceladus.passes.updates import Manner
 
 _AXES = "xyz"
 
@@ -44,6 +46,7 @@ class BodyWriter:
         scalars_name: str,
         names: Names,
         grid_words: int | None = None,
+        updates: dict[Value, Manner] | None = None,
     ):
         self.function = function
         self.expressions = expressions
@@ -57,6 +60,9 @@ class BodyWriter:
         self.scalars: dict[Value, Expression] = {}
         self.slots: dict[int, str] = {}
         self.memory = MemoryHelpers()
+        self.atomics = AtomicHelpers()
+        self.updates = updates or {}  #: how arrays are updated atomically
+        self._own_slots = 0
         self._thread = ""
         self.preamble: list[str] = []
         self.loop_depth = 0
@@ -86,6 +92,11 @@ class BodyWriter:
             self.slots[slot] = self.names.unique("shared", outermost=True)
             self.shared.append((self.slots[slot], type.dtype, type.numel))
         return self.slots[slot]
+
+    def new_slot(self) -> int:
+        """A slot for ``shared_slot`` that nobody else uses."""
+        self._own_slots += 1
+        return -self._own_slots
 
     def partials(self, dtype: DType, count: int) -> tuple[str, str]:
         """A threadgroup array for a reduction, and the name of the offset to add to its indices.
@@ -216,11 +227,9 @@ class BodyWriter:
         for op in block.ops:
             match op:
                 case TileGroup():
-                    destinations = [self.declare_tile(v) for v in op.results]
-                    # Without braces of its own, the group's names stay taken in the block around it.
-                    scope = self.names.scope() if GroupWriter.opens_block(op) else nullcontext()
-                    with scope:
-                        GroupWriter(self, op, destinations).write()
+                    self.group(op)
+                case exchange.ArrayAtomic() | exchange.ArrayAtomicCas():
+                    atomics.update_scalar(self, op)
                 case exchange.Reduce():
                     ReductionWriter(self, op).write()
                 case ops.For():
@@ -237,6 +246,14 @@ class BodyWriter:
                     pass
                 case _:
                     self.scalar_op(op)
+
+    def group(self, op: TileGroup) -> None:
+        destinations = [self.declare_tile(v) for v in op.results]
+        # Without braces of its own, the group's names stay taken in the block around it.
+        scope = self.names.scope() if GroupWriter.opens_block(op) else nullcontext()
+        with scope:
+            GroupWriter(self, op, destinations).write()
+        atomics.hand_to_copies(self, op)
 
     def scalar_store(self, op: ops.ArrayStore) -> None:
         self.writer.statement(op.loc)

@@ -9,7 +9,9 @@ from enceladus.ir import ops
 from enceladus.ir.core import Op, Value
 from enceladus.ir.ops import BinaryKind
 from enceladus.passes.intervals import Intervals
+from enceladus.passes.updates import WRITES
 
+_ACCESSES = (ops.ArrayLoad, ops.IsAligned, *WRITES)
 _WRAPS = (BinaryKind.ADD, BinaryKind.SUB, BinaryKind.MUL, BinaryKind.SHL)
 
 
@@ -88,7 +90,7 @@ def offset_only_values(ops_in_order: list[Op]) -> set[Value]:
             value = getattr(op, name)
             if value is None:
                 continue
-            is_offset = name == "offset" and isinstance(op, ops.ArrayLoad | ops.ArrayStore | ops.IsAligned)
+            is_offset = name == "offset" and isinstance(op, _ACCESSES)
             if not is_offset and not passes_on:
                 elsewhere.add(value)
         for name in op.operand_list_fields:

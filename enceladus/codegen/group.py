@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from enceladus.codegen import mathlib
+from enceladus.codegen import atomics, mathlib
 from enceladus.codegen.bits import gather_bits, spread_bits
 from enceladus.codegen.mathlib import Expression, Precedence
 from enceladus.codegen.writer import Writer
-from enceladus.ir import ops
+from enceladus.ir import exchange, ops
 from enceladus.ir.core import Op, Value
 from enceladus.ir.laid_out import ContinueIf, SharedLoad, SharedStore, Sliced, TileGroup
 from enceladus.passes.affine import uses_of
@@ -179,6 +179,8 @@ class GroupWriter:
                     self.vector_store(op)
                 case ops.ArrayStore():
                     self.store(op)
+                case exchange.ArrayAtomic() | exchange.ArrayAtomicCas():
+                    atomics.update_element(self, op)
                 case ContinueIf():
                     condition = self.value(op.condition, declare=self.uses[op.condition] > 1)
                     self.each.statement(op.loc)
@@ -213,7 +215,7 @@ class GroupWriter:
                 needed.add(op.value)
             elif isinstance(op, ops.ArrayLoad) and op.vector > 1:
                 continue
-            elif not op.results or op.results[0] in needed:
+            elif not op.results or not op.pure or op.results[0] in needed:
                 needed.update(op.operands)
         return needed
 
@@ -344,6 +346,10 @@ class GroupWriter:
             known = self.memo[key] = self.find(value, level, axes, declare)
         return known
 
+    def remember(self, value: Value, expression: Expression) -> None:
+        """``value`` of the present element is ``expression``: what an update has left behind."""
+        self.memo[value, _ELEMENT, self.identity] = expression
+
     def varies(self, value: Value, axes: Axes) -> bool:
         """Whether ``value`` changes along a vector."""
         if self.layout.order[0] not in axes:
@@ -356,7 +362,7 @@ class GroupWriter:
                 return self.varies(op.value, self.without_axis(axes, op.axis))
             case ops.Broadcast():
                 return self.varies(op.value, self.narrowed(axes, op.value.type.shape))
-            case TileGroup() | SharedLoad():
+            case TileGroup() | SharedLoad() | exchange.ArrayAtomic() | exchange.ArrayAtomicCas():
                 return True
             case Op() if not op.blocks and not isinstance(op, ops.MakeRange):
                 tiles = [v for v in op.operands if not v.type.is_scalar and not v.type.element.is_ptr()]

@@ -36,6 +36,8 @@ class ArrayParameter:
     or write the array. ``coverage`` is the proof obligation for "every element is written": a list of
     conditions over launch values (see ``passes.coverage``), or ``None`` where nothing could be proven.
     ``written_name`` names the extra uint8 output that marks written elements in the merging variant.
+    ``update`` says how the output of an atomically updated array is to be understood (``passes.updates``):
+    the kind of the collected updates, or ``"difference"``; its elements are of type ``output_dtype``.
     """
 
     name: str
@@ -44,6 +46,8 @@ class ArrayParameter:
     input_name: str = ""
     output_name: str = ""
     written_name: str = ""
+    update: str = ""
+    output_dtype: str = ""
     coverage: list[Any] | None = None
 
 

@@ -269,6 +269,9 @@ def _direct_lines(
     returned = []
     for output in launch.outputs:
         result = f"_e_r{output.index}"
+        if output.finish is not None:
+            namespace[f"_e_finish{output.index}"] = output.finish
+            result = f"_e_finish{output.index}({result}, {leaf_names[output.leaf]})"
         if not output.fresh:
             name = leaf_names[output.leaf]
             lines.append(f"    {name}[...] = {result}")

@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from enceladus.codegen.kernel import ArrayParameter, CompiledKernel, Role
 from enceladus.errors import InternalError
-from enceladus.mlx_bridge import coverage
+from enceladus.mlx_bridge import coverage, updates
 from enceladus.mlx_bridge.arguments import (
     ArrayLeaf,
     BoundArguments,
@@ -30,6 +30,7 @@ from enceladus.mlx_bridge.dtypes import TO_MLX
 from enceladus.mlx_bridge.fresh import FreshArray
 from enceladus.mlx_bridge.grid import Grid, thread_grid
 from enceladus.mlx_bridge.scalars import Packer
+from enceladus.mlx_bridge.updates import Finish
 
 #: MLX binds smaller inputs in constant address space, whose offsets must be multiples of 4 bytes.
 _SMALL = 8
@@ -58,6 +59,7 @@ class Output:
     reason: str = ""
     conditions: list[Any] | None = None  #: what ``covered`` depends on; ``None``: nothing in the launch
     covered: bool = False
+    finish: Finish | None = None  #: makes the new contents from the output, and the argument
 
 
 @dataclass(slots=True)
@@ -99,6 +101,8 @@ class Launch:
                 results.append(value.materialize() if output.fresh else value)
                 continue
             new = made[output.index]
+            if output.finish is not None:
+                new = output.finish(new, value)
             if output.mark >= 0:
                 old = as_mlx(value)
                 new = mx.where(made[output.mark], new, old)
@@ -348,10 +352,14 @@ def _plan_unwritten(
     """
     fills: dict[str, list[Output]] = {}
     merged: list[Output] = []
+    updated: list[Output] = []
     for output in launch.outputs:
         leaf = leaves[output.leaf]
         if 0 in output.shape:
             output.reason = "the array is empty"
+            continue
+        if parameters[leaf.name].update:
+            updated.append(output)
             continue
         if leaf.is_fresh and leaf.value.fill is None:
             output.reason = "enceladus.empty promises nothing about unwritten elements"
@@ -370,7 +378,7 @@ def _plan_unwritten(
         else:
             merged.append(output)
             output.reason = f"{why}, so unwritten elements are taken from the old contents"
-    if merged or len(fills) > 1:
+    if merged or updated or len(fills) > 1:
         for text, group in fills.items():
             if text != "0.0":
                 merged.extend(group)
@@ -379,13 +387,37 @@ def _plan_unwritten(
         output.reason = output.reason.replace(
             "so MLX fills the output", "and outputs need different fills, so they are merged"
         )
-    if merged:
+    if updated:
+        launch.init_value = _plan_updates(updated, leaves, parameters, alone="0.0" not in fills)
+    elif merged:
         launch.init_value = 0
     elif fills:
         (group,) = fills.values()
         launch.init_value = leaves[group[0].leaf].value.fill
     names = {leaves[output.leaf].name for output in merged}
     return tuple(leaf.name for leaf in leaves if leaf.name in names)
+
+
+def _plan_updates(
+    updated: list[Output], leaves: list[ArrayLeaf], parameters: dict[str, ArrayParameter], alone: bool
+) -> float:
+    """Decide how outputs of atomic updates become arrays; returns the value that the outputs start from.
+
+    That is 0, or -0.0, the neutral element of floating-point addition, where no other output is filled with 0.
+    """
+    sums = [o for o in updated if parameters[o.name].output_dtype == "float32"]
+    negative_zero = alone and bool(sums) and not any(o.fresh for o in sums)
+    for output in updated:
+        parameter = parameters[output.name]
+        output.finish = updates.finish(parameter, as_mlx, negative_zero)
+        value = leaves[output.leaf].value
+        if output.fresh and updates.starts_from_zero(parameter.update, value):
+            output.cost = "fill"
+            output.reason = "atomic updates start from 0, which MLX fills the output with first"
+        else:
+            output.cost = "merge"
+            output.reason = "what the atomic updates did is combined with the old contents afterwards"
+    return -0.0 if negative_zero else 0
 
 
 def _is_exact(fill: bool | int | float, dtype: mx.Dtype) -> bool:
@@ -405,7 +437,9 @@ def _place_outputs(launch: Launch, leaves: list[ArrayLeaf], parameters: dict[str
         output.index = len(launch.output_shapes)
         # An empty output has no buffer to bind; no program may write it anyway.
         launch.output_shapes.append((_SMALL,) if 0 in output.shape else output.shape)
-        launch.output_dtypes.append(output.dtype)
+        launch.output_dtypes.append(
+            TO_MLX[parameter.output_dtype] if parameter.output_dtype else output.dtype
+        )
     for parameter in launch.compiled.arrays:
         if parameter.written_name:
             output = by_name[parameter.name]

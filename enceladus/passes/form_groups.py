@@ -16,6 +16,7 @@ share register tiles share their layout.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 from enceladus.errors import CompilationError, InternalError
@@ -23,10 +24,11 @@ from enceladus.ir import exchange, ops
 from enceladus.ir.core import Block, Function, Op, Value
 from enceladus.ir.laid_out import Blocked, ContinueIf, Layout, SharedLoad, SharedStore, Sliced, TileGroup
 from enceladus.ir.types import pointer_type
-from enceladus.passes.affine import Analysis
+from enceladus.passes.affine import Analysis, uses_of
 from enceladus.passes.full_blocks import fastest_axis, is_cheap
 from enceladus.passes.layout_classes import LayoutClasses
 from enceladus.passes.store_order import StoreOrder
+from enceladus.passes.updates import ATOMICS, WRITES, Atomic
 
 _ACCESS = (ops.ArrayLoad, ops.ArrayStore)
 _SPLITS = (ops.Barrier, exchange.Reduce)
@@ -47,6 +49,7 @@ class _Former:
         self.threads = 32 * function.num_warps
         self.analysis = Analysis(function)
         self.order = StoreOrder(self.analysis)
+        self.uses = uses_of(function.body)
         self.groups: list[TileGroup] = []
         #: a register tile that a group reads or makes in its own layout, if there is one
         self.touched: dict[TileGroup, Value | None] = {}
@@ -69,11 +72,11 @@ class _Former:
     # ------------------------------------------------------------------------------ blocks
 
     def block(self, block: Block) -> None:
-        later = _later_uses(block)
+        later = _later_uses(block, self.is_used_update)
         outer, self.out = self.out, []
         stretch: list[Op] = []
         for position, op in enumerate(block.ops):
-            if not (op.blocks or isinstance(op, _SPLITS) or op.terminator):
+            if not (op.blocks or isinstance(op, _SPLITS) or op.terminator or self.is_used_update(op)):
                 stretch.append(op)
                 continue
             if stretch:
@@ -90,6 +93,9 @@ class _Former:
                 self.order.clear()
             case exchange.Reduce():
                 self.reduce(op)
+            case exchange.ArrayAtomic() | exchange.ArrayAtomicCas():
+                self.used_update(op)
+                return
             case ops.For():
                 self.loop_depth += 1
                 before = self.order.clone()
@@ -111,9 +117,24 @@ class _Former:
                     self.join(values)
         self.out.append(op)
 
+    def is_used_update(self, op: Op) -> bool:
+        """Whether ``op`` is an atomic update whose old value is used: a group of its own."""
+        return isinstance(op, ATOMICS) and self.uses.get(op.results[0], 0) > 0
+
+    def used_update(self, op: Atomic) -> None:
+        if self.order.conflicts(op, set()):
+            self.barrier(op)
+        self.order.add(op)
+        if op.offset.type.is_scalar:
+            self.out.append(op)
+        else:
+            self.make_group(op.offset.type.shape, [op, op.results[0]])
+
     def separate_iterations(self, loop: ops.For) -> None:
         """A barrier at the end of the body where two iterations may store to one element."""
-        stores = [op for op in loop.body.walk() if isinstance(op, ops.ArrayStore)]
+        stores = [op for op in loop.body.walk() if isinstance(op, WRITES) and op.array not in self.order.open]
+        tiles = {op.array for op in stores if not op.offset.type.is_scalar}
+        stores = [op for op in stores if op.array in tiles]  # the first thread does the others in order
         alone = all(a is b or a.array is not b.array or self.twins(a, b) for a in stores for b in stores)
         if stores and (not alone or any(self.order.repeats(s, loop) for s in stores)):
             outer, self.out = self.out, loop.body.ops
@@ -122,7 +143,7 @@ class _Former:
             self.out.append(end)
             self.out = outer
 
-    def twins(self, a: ops.ArrayStore, b: ops.ArrayStore) -> bool:
+    def twins(self, a: ops.ArrayStore | Atomic, b: ops.ArrayStore | Atomic) -> bool:
         """Whether two stores have the same offsets, like the fast and the exact version of one statement."""
         x, y = self.analysis.affine(a.offset), self.analysis.affine(b.offset)
         return x is not None and x == y and a.offset.type.shape == b.offset.type.shape
@@ -147,12 +168,12 @@ class _Former:
         self.out.extend(
             op
             for op in stretch
-            if (op.results and op.results[0].type.is_scalar) or isinstance(op, ops.Assume)
+            if (op.pure and op.results and op.results[0].type.is_scalar) or isinstance(op, ops.Assume)
         )
         roots: list[Op | Value] = []
-        stores: set[ops.ArrayStore] = set()
+        stores: set[ops.ArrayStore | Atomic] = set()
         for op in stretch:
-            if isinstance(op, ops.ArrayStore):
+            if isinstance(op, WRITES):
                 if self.order.conflicts(op, stores):
                     self.make_groups(roots)
                     self.barrier(op)
@@ -423,8 +444,8 @@ class _Copier:
 
 def _guard(group: TileGroup) -> None:
     """Where every store has one mask and nothing outlives the group, the mask guards the whole element."""
-    stores = [op for op in group.body.ops if isinstance(op, ops.ArrayStore)]
-    masks = {op.mask for op in stores}
+    stores = [op for op in group.body.ops if isinstance(op, WRITES)]
+    masks = {getattr(op, "mask", None) for op in stores}
     if (
         group.results
         or not stores
@@ -447,7 +468,7 @@ def _guard(group: TileGroup) -> None:
     guard = ContinueIf(mask)
     guard.loc, guard.results = mask.owner.loc if isinstance(mask.owner, Op) else None, ()
     for op in rest:
-        if isinstance(op, _ACCESS) and op.mask is mask:
+        if isinstance(op, (*_ACCESS, exchange.ArrayAtomic)) and op.mask is mask:
             op.mask = None
             if isinstance(op, ops.ArrayLoad):
                 op.other = None
@@ -464,7 +485,7 @@ class _Uses:
         self.tiles = tiles
 
 
-def _later_uses(block: Block) -> dict[int, _Uses]:
+def _later_uses(block: Block, splits: Callable[[Op], bool]) -> dict[int, _Uses]:
     """For each position of ``block`` where a stretch may end: the tiles used from there on."""
     found: dict[int, _Uses] = {}
     exact: set[Value] = set()
@@ -474,6 +495,6 @@ def _later_uses(block: Block) -> dict[int, _Uses]:
         for inner in (op, *[nested for arm in op.blocks for nested in arm.walk()]):
             into = exact if inner.blocks or inner.terminator else tiles
             into.update([v for v in inner.operands if v.type.shape])
-        if op.blocks or op.terminator or isinstance(op, _SPLITS):
+        if op.blocks or op.terminator or isinstance(op, _SPLITS) or splits(op):
             found[position] = _Uses(set(exact), set(tiles))
     return found

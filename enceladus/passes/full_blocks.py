@@ -20,12 +20,13 @@ from __future__ import annotations
 from collections.abc import Set
 
 from enceladus.errors import Location
-from enceladus.ir import ops
+from enceladus.ir import exchange, ops
 from enceladus.ir.core import Block, Function, Op, Value
 from enceladus.ir.ops import BinaryKind, CompareKind
 from enceladus.ir.types import int32, int64
-from enceladus.passes.affine import Analysis, Polynomial, constant_polynomial
+from enceladus.passes.affine import Analysis, Polynomial, constant_polynomial, uses_of
 from enceladus.passes.intervals import Intervals
+from enceladus.passes.updates import ATOMICS
 
 VECTOR_BYTES = 16
 
@@ -79,6 +80,7 @@ class _Splitter:
         self.function = function
         self.analysis = Analysis(function)
         self.intervals = Intervals(function)
+        self.uses = uses_of(function.body)
         self.out: list[Op] = []
         self.emitted: dict[object, Value] = {}
         self.loc: Location | None = None
@@ -102,7 +104,7 @@ class _Splitter:
         position = 0
         while position < len(block.ops):
             end = position
-            while end < len(block.ops) and not _ends_stretch(block.ops[end]):
+            while end < len(block.ops) and not self.ends_stretch(block.ops[end]):
                 end += 1
             if end > position:
                 used = set().union(*needed_later[end:]) if end < len(block.ops) else set()
@@ -114,6 +116,11 @@ class _Splitter:
                 rewritten.append(op)
             position = end + 1
         block.ops = rewritten
+
+    def ends_stretch(self, op: Op) -> bool:
+        if isinstance(op, ATOMICS):  # scalars must not pass the update that they depend on
+            return self.uses.get(op.results[0], 0) > 0
+        return bool(op.blocks) or isinstance(op, ops.Barrier) or op.terminator
 
     def stretch(self, stretch: list[Op], used: set[Value]) -> list[Op]:
         """``stretch`` unchanged, or its scalar part followed by the two versions."""
@@ -346,6 +353,8 @@ class _Splitter:
                     if isinstance(copy, ops.ArrayLoad):
                         copy.other = None
                 copy.vector = vectored.get(op, 1)
+            elif isinstance(copy, exchange.ArrayAtomic) and op.mask in full:
+                copy.mask = None
             copies.append(copy)
         end = ops.Yield(tuple(mapping[v] for v in leaving))
         end.loc, end.results = self.loc, ()
@@ -357,10 +366,6 @@ def _splat_constant(value: Value) -> int | None:
     if isinstance(op, ops.Splat) and isinstance(op.value.owner, ops.Constant):
         return int(op.value.owner.value)
     return None
-
-
-def _ends_stretch(op: Op) -> bool:
-    return bool(op.blocks) or isinstance(op, ops.Barrier) or op.terminator
 
 
 def _inner_uses(op: Op) -> set[Value]:

@@ -2,7 +2,8 @@
 
 Triton leaves the order of overlapping stores to the hardware; here the later one wins, in every engine. Two
 stores to one array need a barrier between them unless they are in one group with equal offsets (then the
-same thread does both, in order) or provably touch different elements.
+same thread does both, in order), or both of scalars (the first thread's), or provably touch different elements.
+Atomic updates count as stores, except of arrays whose updates nobody can see the order of (``Manner.is_open``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from enceladus.ir import ops
 from enceladus.ir.core import Value
 from enceladus.passes.affine import Affine, Analysis, add, constant_polynomial
 from enceladus.passes.intervals import Intervals
+from enceladus.passes.updates import Atomic, manners
+
+Write = ops.ArrayStore | Atomic
 
 
 class StoreOrder:
@@ -18,10 +22,12 @@ class StoreOrder:
 
     def __init__(self, analysis: Analysis):
         self.analysis = analysis
-        self.pending: dict[Value, list[ops.ArrayStore]] = {}
+        self.pending: dict[Value, list[Write]] = {}
+        self.open = {array for array, manner in manners(analysis.function).items() if manner.is_open}
 
     def clone(self) -> StoreOrder:
-        copy = StoreOrder(self.analysis)
+        copy = object.__new__(StoreOrder)
+        copy.analysis, copy.open = self.analysis, self.open
         copy.pending = {array: list(stores) for array, stores in self.pending.items()}
         return copy
 
@@ -34,19 +40,22 @@ class StoreOrder:
         """After a barrier."""
         self.pending = {}
 
-    def add(self, store: ops.ArrayStore) -> None:
-        self.pending.setdefault(store.array, []).append(store)
+    def add(self, store: Write) -> None:
+        if store.array not in self.open:
+            self.pending.setdefault(store.array, []).append(store)
 
-    def conflicts(self, store: ops.ArrayStore, same_group: set[ops.ArrayStore]) -> bool:
+    def conflicts(self, store: Write, same_group: set[Write]) -> bool:
         """Whether ``store`` must be separated from a pending store by a barrier."""
         for earlier in self.pending.get(store.array, ()):
             if earlier in same_group and earlier.offset is store.offset:
+                continue
+            if earlier.offset.type.is_scalar and store.offset.type.is_scalar:
                 continue
             if not self.disjoint(earlier, store):
                 return True
         return False
 
-    def disjoint(self, a: ops.ArrayStore, b: ops.ArrayStore) -> bool:
+    def disjoint(self, a: Write, b: Write) -> bool:
         """Whether two stores provably touch different elements."""
         x, y = self.analysis.affine(a.offset), self.analysis.affine(b.offset)
         if x is None or y is None:
@@ -57,7 +66,7 @@ class StoreOrder:
         first = _span(x, a.offset.type.shape) if distance >= 0 else _span(y, b.offset.type.shape)
         return first is not None and abs(distance) >= first
 
-    def repeats(self, store: ops.ArrayStore, loop: ops.For) -> bool:
+    def repeats(self, store: Write, loop: ops.For) -> bool:
         """Whether iterations of ``loop`` may store to one element through ``store``."""
         affine = self.analysis.affine(store.offset)
         if affine is None:
