@@ -20,6 +20,7 @@ from enceladus.ir.printer import print_function
 from enceladus.ir.types import int64, uint64
 from enceladus.passes import (
     canonicalize,
+    combine_updates,
     dce,
     form_groups,
     full_blocks,
@@ -87,6 +88,7 @@ def compile_function(
     covered = coverage(function, Analysis(function))
     manners = updates.manners(function)
     updates.run(function, manners)
+    combine_updates.run(function, manners)
     has_loops = any(isinstance(op, For) for op in function.body.walk())
     tracked = set(track_writes)
     marked = {v for v in function.arguments if v.name in tracked and use[v].is_written}

@@ -75,9 +75,9 @@ _FETCH = {
 }
 _ABOUT = {
     AtomicKind.ADD: "*p is the sum so far",
-    AtomicKind.OR: "*p is the \"or\" of the values so far",
-    AtomicKind.XOR: "*p is the \"xor\" of the values so far",
-    AtomicKind.AND: "*p is the \"or\" of the values' complements so far",
+    AtomicKind.OR: '*p is the "or" of the values so far',
+    AtomicKind.XOR: '*p is the "xor" of the values so far',
+    AtomicKind.AND: '*p is the "or" of the values\' complements so far',
     AtomicKind.MAX: "*p is the largest key so far",
     AtomicKind.MIN: "*p is the largest key in reverse order so far",
 }
@@ -207,7 +207,8 @@ _PRESENT = "*p ^ the bits of was are those of the present value"
 def _loop(dtype: DType, name: str, parameters: str, about: str, body: list[str]) -> str:
     """A function that tries until the word it has seen is still there."""
     element = type_name(dtype)
-    swap = "atomic_compare_exchange_weak_explicit(word, &seen, desired, memory_order_relaxed, memory_order_relaxed)"
+    orders = "memory_order_relaxed, memory_order_relaxed"
+    swap = f"atomic_compare_exchange_weak_explicit(word, &seen, desired, {orders})"
     return "\n".join(
         [
             f"// {about}; {_PRESENT}.",
@@ -232,7 +233,7 @@ def _present(kind: AtomicKind, dtype: DType) -> str:
         f"const {type_name(dtype)} updated = {updated};",
         f"const uint desired = {_to_bits(dtype, 'updated')} ^ base;",
     ]
-    about = f"Update an element by \"{kind.value}\" and return the old value"
+    about = f'Update an element by "{kind.value}" and return the old value'
     return _loop(dtype, f"present_{kind.value}", f"{type_name(dtype)} value", about, body)
 
 

@@ -31,7 +31,9 @@ def _mask(op: Atomic) -> Value | None:
     return op.mask if isinstance(op, exchange.ArrayAtomic) else None
 
 
-def _call(body: BodyWriter, op: Atomic, offset: Expression, operands: list[Expression], uses_old: bool) -> str:
+def _call(
+    body: BodyWriter, op: Atomic, offset: Expression, operands: list[Expression], uses_old: bool
+) -> str:
     """The call of the helper that updates one element; its value is the old one if ``uses_old``."""
     manner = body.updates[op.array]
     kind = op.kind if isinstance(op, exchange.ArrayAtomic) else None

@@ -403,7 +403,7 @@ def _plan_updates(
 ) -> float:
     """Decide how outputs of atomic updates become arrays; returns the value that the outputs start from.
 
-    That is 0, or -0.0, the neutral element of floating-point addition, where no other output is filled with 0.
+    That is 0, or -0.0, the neutral element of floating-point addition, where no output is filled with 0.
     """
     sums = [o for o in updated if parameters[o.name].output_dtype == "float32"]
     negative_zero = alone and bool(sums) and not any(o.fresh for o in sums)

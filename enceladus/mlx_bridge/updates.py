@@ -25,8 +25,8 @@ _SIGN = 0x80000000
 def finish(parameter: ArrayParameter, as_mlx: Callable[[Any], mx.array], negative_zero: bool) -> Finish:
     """How an output of atomic updates becomes the new contents.
 
-    ``as_mlx`` makes an MLX array of an argument. ``negative_zero``: the words started at -0.0, to which adding
-    changes no number, not even the sign of a zero.
+    ``as_mlx`` makes an MLX array of an argument. ``negative_zero``: the words started at -0.0, which added
+    to a number changes nothing, not even the sign of a zero.
     """
     return partial(_finish, parameter.update, TO_MLX[parameter.dtype], as_mlx, negative_zero)
 
@@ -65,11 +65,11 @@ def _finish(
     is_maximum = update == "max"
     if mx.issubdtype(dtype, mx.floating):
         return _extreme_float(words, old, is_maximum)
-    keys = words if is_maximum else ~words
+    found = words if is_maximum else ~words
     if mx.issubdtype(dtype, mx.signedinteger):
-        keys = (keys ^ mx.array(_SIGN, mx.uint32)).view(mx.int32)
-    found = keys.astype(dtype)
-    return mx.maximum(old, found) if is_maximum else mx.minimum(old, found)
+        found = (found ^ mx.array(_SIGN, mx.uint32)).view(mx.int32)
+    wide = old.astype(found.dtype)  # where nothing was updated, ``found`` is in no narrow type
+    return (mx.maximum(wide, found) if is_maximum else mx.minimum(wide, found)).astype(dtype)
 
 
 def _bits(words: mx.array, dtype: mx.Dtype) -> mx.array:

@@ -353,7 +353,8 @@ class _Splitter:
                     if isinstance(copy, ops.ArrayLoad):
                         copy.other = None
                 copy.vector = vectored.get(op, 1)
-            elif isinstance(copy, exchange.ArrayAtomic) and op.mask in full:
+            elif isinstance(op, exchange.ArrayAtomic) and op.mask in full:
+                assert isinstance(copy, exchange.ArrayAtomic)
                 copy.mask = None
             copies.append(copy)
         end = ops.Yield(tuple(mapping[v] for v in leaving))

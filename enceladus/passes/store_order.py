@@ -2,8 +2,8 @@
 
 Triton leaves the order of overlapping stores to the hardware; here the later one wins, in every engine. Two
 stores to one array need a barrier between them unless they are in one group with equal offsets (then the
-same thread does both, in order), or both of scalars (the first thread's), or provably touch different elements.
-Atomic updates count as stores, except of arrays whose updates nobody can see the order of (``Manner.is_open``).
+same thread does both, in order), or both of scalars (the first thread's), or provably touch different
+elements. Atomic updates count as stores, except where nobody can tell their order (``Manner.is_open``).
 """
 
 from __future__ import annotations

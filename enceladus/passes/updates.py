@@ -4,8 +4,8 @@ The output holds one 32-bit word per element, 0 at first, whatever the element t
 contents from it and the old ones (``mlx_bridge.updates``). Two manners:
 
 * *collected*: all updates of the array are of one kind whose order does not matter. The word is the
-  combination of the updates alone, and 0 its neutral element: the sum, the "or" or "xor" of the bits, the "or"
-  of complements (for "and"), the largest key (``codegen.atomic_helpers``) for maxima and minima. One
+  combination of the updates alone, and 0 its neutral element: the sum, the "or" or "xor" of the bits, the
+  "or" of complements (for "and"), the largest key (``codegen.atomic_helpers``) for maxima and minima. One
   instruction of the GPU updates it, for every element type. The old value of an update is the old
   contents, combined with what the word held before.
 * *difference*: anything else (exchange, compare and swap, several kinds, stores as well). The word is the
