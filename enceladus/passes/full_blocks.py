@@ -345,6 +345,9 @@ class _Splitter:
         mapping: dict[Value, Value] = {}
         copies = []
         for op in tiles:
+            if isinstance(op, ops.Select) and op.condition in full:
+                mapping[op.results[0]] = mapping.get(op.on_true, op.on_true)
+                continue
             copy = op.clone(mapping)
             if isinstance(op, ops.ArrayLoad | ops.ArrayStore):
                 assert isinstance(copy, ops.ArrayLoad | ops.ArrayStore)
