@@ -333,6 +333,22 @@ def test_tickets(dtype, warps):
 
 
 @enceladus.jit
+def stamp_kernel(counter, out, TIMES: tl.constexpr, BLOCK: tl.constexpr):
+    """All threads use the number that one of them took."""
+    for i in range(TIMES):
+        number = tl.atomic_add(counter, 1)
+        tl.store(out + i * BLOCK + tl.arange(0, BLOCK), number)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "float16"])
+def test_all_threads_know_the_old_value(dtype):
+    counter, out = np.array([3], dtype), np.zeros((6, 256), dtype)
+    arguments = {"counter": counter, "out": out, "TIMES": 6, "BLOCK": 256}
+    expected = np.broadcast_to(np.arange(3, 9).astype(dtype)[:, None], out.shape)
+    assert_everywhere(stamp_kernel, (1,), arguments, counter + np.array(6, dtype), expected)
+
+
+@enceladus.jit
 def masked_scalar_kernel(counter, old, n):
     pid = tl.program_id(0)
     tl.store(old + pid, tl.atomic_add(counter, 2.5, mask=pid < n))
