@@ -101,7 +101,7 @@ def compile_kernel(kernel: CompiledKernel, architecture: str = "sm_90", inline: 
     inputs = [(a.input_name, a.dtype) for a in kernel.arrays if a.input_name]
     if kernel.scalars_name:
         inputs.append((kernel.scalars_name, "int32"))
-    outputs = [(a.output_name, a.dtype) for a in kernel.arrays if a.output_name]
+    outputs = [(a.output_name, a.output_dtype or a.dtype) for a in kernel.arrays if a.output_name]
     outputs += [(a.written_name, "uint8") for a in kernel.arrays if a.written_name]
     name = f"custom_kernel_{kernel.name}"
     parameters = [f"    const {_type(dtype)}* {name}" for name, dtype in inputs]

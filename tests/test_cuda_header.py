@@ -369,3 +369,48 @@ def test_a_whole_kernel_compiles(dtype):
     made = compile_function(build_function(KernelFunction(add_kernel), arguments))
     ptx = entry(cuda_compiler.compile_kernel(made))
     assert instructions(ptx, r"ld\.global\.nc\.v[24]") and instructions(ptx, r"st\.global\.v[24]")
+
+
+def collecting_kernel(x_ptr, out_ptr, old_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.atomic_max(out_ptr + offs // 2, x, mask=offs < n)
+    tl.store(old_ptr + offs, tl.atomic_add(x_ptr + offs, x), mask=offs < n)
+
+
+def mixing_kernel(x_ptr, out_ptr, old_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.atomic_add(out_ptr + offs // 2, x, mask=offs < n)
+    tl.atomic_min(out_ptr, tl.max(x))
+    tl.store(old_ptr + offs, tl.atomic_xchg(out_ptr + offs, x), mask=offs < n)
+
+
+def claiming_kernel(x_ptr, out_ptr, old_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    tl.store(old_ptr + offs, tl.atomic_cas(out_ptr + offs // 2, 0, tl.load(x_ptr + offs)))
+
+
+ATOMIC_TYPES = [d for d in DTYPES.values() if d is not int1 and d.bits < 64]
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("dtype", ATOMIC_TYPES, ids=str)
+def test_whole_kernels_with_atomics_compile(dtype):
+    array = ArrayArgument(dtype)
+    arguments = dict.fromkeys(("x_ptr", "out_ptr", "old_ptr"), array)
+    for block in (32, 1024):
+        constants = {"n": ScalarArgument(int32), "BLOCK": ConstantArgument(block, str(block))}
+
+        def compiled(function, constants=constants):
+            made = compile_function(build_function(KernelFunction(function), arguments | constants))
+            return entry(cuda_compiler.compile_kernel(made))
+
+        ptx = compiled(collecting_kernel)
+        assert instructions(ptx, r"(atom|red)\.global\.max\.u32")
+        assert instructions(ptx, rf"atom\.global\.add\.{'f32' if dtype.is_floating() else '[us]32'}")
+        assert not instructions(ptx, r"atom\.global\.cas")
+        ptx = compiled(mixing_kernel)
+        assert instructions(ptx, r"atom\.global\.cas") and instructions(ptx, r"atom\.global\.exch")
+        if not dtype.is_floating():
+            assert instructions(compiled(claiming_kernel), r"atom\.global\.cas")
