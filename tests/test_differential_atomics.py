@@ -650,6 +650,27 @@ def test_float_maxima_need_no_loop():
     assert "merge: what the atomic updates did" in explained
 
 
+@enceladus.jit
+def columns_kernel(x_ptr, a, b, c, d, M: tl.constexpr, N: tl.constexpr):
+    rows, cols = tl.arange(0, M), tl.arange(0, N)
+    x = tl.load(x_ptr + rows[:, None] * N + cols[None, :])
+    place = cols[None, :] + tl.zeros((M, 1), tl.int32)
+    tl.atomic_add(a + place, x)
+    tl.atomic_add(b + place, x * 2.0)
+    tl.atomic_max(c + place, x)
+    tl.atomic_min(d + place, x)
+
+
+@needs_host
+def test_reductions_before_updates_leave_threadgroup_memory_for_others():
+    x = numbers("float32", (8, 1024), 1)
+    start = np.zeros(1024, np.float32)
+    arguments = {"x_ptr": x, "a": start, "b": start, "c": start, "d": start, "M": 8, "N": 1024}
+    expected = x.sum(0), 2 * x.sum(0), np.maximum(x.max(0), 0), np.minimum(x.min(0), 0)
+    for warps in (2, 4):
+        assert_everywhere(columns_kernel, (1,), arguments, *expected, num_warps=warps)
+
+
 @needs_host
 def test_updates_of_one_address_are_reduced_first():
     kernel = kernel_from_source(ONE_ADDRESS.replace("KIND", "add"))

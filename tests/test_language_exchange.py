@@ -399,8 +399,6 @@ def test_what_has_no_metal_code_is_refused_where_it_stands(name):
         "reshape": "u = t.reshape(2, 4)", "join": "u = tl.join(t, t)",
         "pick": "u, _ = tl.split(t.reshape(4, 2))", "gather": "u = tl.flip(t)", "sort": "u = tl.sort(t)",
         "histogram": "u = tl.histogram(t.to(tl.int32), 8)",
-        "array_atomic": "u = tl.atomic_add(x, 1.0)", "atomic": "u = tl.atomic_add(x, 1.0)",
-        "array_atomic_cas": "u = tl.atomic_cas(y, 1, n)", "atomic_cas": "u = tl.atomic_cas(y, 1, n)",
     }[name]  # fmt: skip
     source = (
         "@jit\ndef kernel(x, y, out, n):\n    t = tl.load(x + tl.arange(0, 8))\n"

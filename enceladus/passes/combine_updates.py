@@ -9,7 +9,8 @@ the whole tile, one by the first thread.
 Elements that are masked off contribute what changes nothing. A total that changes nothing is not updated: the
 address may lie outside the array where everything was masked off.
 
-Sums are reduced in 32 bits, and handed on so where updates are collected (``passes.updates``).
+Sums are reduced in 32 bits, and handed on so where updates are collected (``passes.updates``). A reduction
+may need threadgroup memory; what would need much of it stays as it was.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from enceladus.ir.types import DType, tile_type
 from enceladus.passes.affine import uses_of
 from enceladus.passes.updates import COMMUTATIVE, Manner, accumulator
 
+#: Threadgroup memory that reductions of this pass may take, in bytes.
+_BUDGET = 16384
+
 _BINARY = {kind: BinaryKind(kind.value) for kind in COMMUTATIVE}
 
 
@@ -38,6 +42,9 @@ def run(function: Function, manners: Mapping[Value, Manner]) -> Function:
 class _Combiner:
     def __init__(self, function: Function, manners: Mapping[Value, Manner]):
         self.manners = manners
+        self.num_warps = function.num_warps
+        self.budget = _BUDGET
+        self.loop_depth = 0
         self.uses = uses_of(function.body)
         self.out: list[Op] = []
         self.loc: Location | None = None
@@ -54,8 +61,10 @@ class _Combiner:
     def block(self, block: Block) -> None:
         outer, self.out = self.out, []
         for op in block.ops:
+            self.loop_depth += isinstance(op, ops.For)
             for nested in op.blocks if op.control_flow else ():
                 self.block(nested)
+            self.loop_depth -= isinstance(op, ops.For)
             if isinstance(op, exchange.ArrayAtomic) and self.may_combine(op):
                 self.loc, self.smaller = op.loc, {}
                 self.combine(op)
@@ -70,7 +79,7 @@ class _Combiner:
         """Put reductions before ``op`` and make it an update of what they leave."""
         before = op.offset.type.shape
         for axis in reversed(range(len(before))):
-            if before[axis] > 1 and self.is_same_along(op.offset, axis):
+            if before[axis] > 1 and self.is_same_along(op.offset, axis) and self.can_afford(op, axis):
                 self.reduce(op, axis)
         if op.offset.type.shape == before:
             return
@@ -78,6 +87,15 @@ class _Combiner:
         if manner.kind is None and dtype is not manner.element:
             op.value = self.emit(ops.Cast(op.value, manner.element))
         op.results = (Value(op.value.type, op, op.results[0].name),)
+
+    def can_afford(self, op: exchange.ArrayAtomic, axis: int) -> bool:
+        """Whether the parts that SIMD groups hand each other fit the budget; then they are taken from it."""
+        places = op.offset.type.numel // op.offset.type.shape[axis]
+        size = 4 * places * self.num_warps * (2 if self.loop_depth else 1)  # in loops two halves take turns
+        if size > self.budget:
+            return False
+        self.budget -= size
+        return True
 
     def reduce(self, op: exchange.ArrayAtomic, axis: int) -> None:
         offset = self.without(op.offset, axis)
