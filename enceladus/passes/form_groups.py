@@ -17,6 +17,7 @@ share register tiles share their layout.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from math import prod
 
 from enceladus.errors import CompilationError, InternalError
@@ -49,7 +50,6 @@ class _Former:
         self.threads = 32 * function.num_warps
         self.analysis = Analysis(function)
         self.order = StoreOrder(self.analysis)
-        self.uses = uses_of(function.body)
         self.groups: list[TileGroup] = []
         #: a register tile that a group reads or makes in its own layout, if there is one
         self.touched: dict[TileGroup, Value | None] = {}
@@ -116,6 +116,10 @@ class _Former:
                 for values in zip(*arms, op.results, strict=True):
                     self.join(values)
         self.out.append(op)
+
+    @cached_property
+    def uses(self) -> dict[Value, int]:
+        return uses_of(self.function.body)
 
     def is_used_update(self, op: Op) -> bool:
         """Whether ``op`` is an atomic update whose old value is used: a group of its own."""

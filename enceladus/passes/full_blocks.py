@@ -18,6 +18,7 @@ Values used after the stretch leave through the branch's results.
 from __future__ import annotations
 
 from collections.abc import Set
+from functools import cached_property
 
 from enceladus.errors import Location
 from enceladus.ir import exchange, ops
@@ -80,7 +81,6 @@ class _Splitter:
         self.function = function
         self.analysis = Analysis(function)
         self.intervals = Intervals(function)
-        self.uses = uses_of(function.body)
         self.out: list[Op] = []
         self.emitted: dict[object, Value] = {}
         self.loc: Location | None = None
@@ -116,6 +116,10 @@ class _Splitter:
                 rewritten.append(op)
             position = end + 1
         block.ops = rewritten
+
+    @cached_property
+    def uses(self) -> dict[Value, int]:
+        return uses_of(self.function.body)
 
     def ends_stretch(self, op: Op) -> bool:
         if isinstance(op, ATOMICS):  # scalars must not pass the update that they depend on
