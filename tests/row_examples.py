@@ -1,0 +1,50 @@
+"""What the tests of the row examples share: loading them, inputs of each dtype, comparison with float64."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import ml_dtypes
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from tests.host_executor import to_mlx, to_numpy
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+#: dtype → what rounding of the result, and of float32 arithmetic before it, may amount to.
+RTOL = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 8e-3}
+ATOL = {"float32": 2e-6, "float16": 1e-3, "bfloat16": 8e-3}
+DTYPES = tuple(RTOL)
+SIZES = (1, 2, 3, 17, 100, 1000, 1023, 4096)
+
+
+def example(name: str) -> ModuleType:
+    """The module ``examples/<name>.py``, anew: its kernels know no other engine, and few specializations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(EXAMPLES))
+        spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return module
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Normal numbers of this dtype."""
+    numpy_dtype = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
+    return rng.standard_normal(shape).astype(np.float32).astype(numpy_dtype)
+
+
+def array(values: np.ndarray) -> mx.array:
+    return to_mlx(values)
+
+
+def assert_near(got: mx.array, expected: np.ndarray, dtype: str, *, scale: float = 1.0) -> None:
+    """``got`` has this dtype and is ``expected`` but for rounding; ``scale`` widens the absolute part."""
+    assert got.dtype == getattr(mx, dtype)
+    assert got.shape == expected.shape
+    wide = to_numpy(got).astype(np.float64)
+    np.testing.assert_allclose(wide, expected, rtol=RTOL[dtype], atol=ATOL[dtype] * scale)
