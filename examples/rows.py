@@ -1,6 +1,6 @@
 """How the row kernels of these examples divide rows among programs and SIMD groups.
 
-python examples/rows.py
+Run it with ``python examples/rows.py``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Softmax of every row: in one block, or for rows of any length in a loop over blocks.
 
-python examples/softmax.py
+Run it with ``python examples/softmax.py``.
 """
 
 from __future__ import annotations
