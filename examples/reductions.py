@@ -15,9 +15,11 @@ from enceladus.testing import assert_close
 
 #: Elements of a tile of the column sum, and the programs that a large array is divided among.
 TILE, PROGRAMS = 4096, 512
+#: Up to this many rows, narrow tiles make enough programs without dividing the rows.
+FEW_ROWS = 512
 
 
-@enceladus.jit
+@enceladus.jit(do_not_specialize=["n_rows", "rows_per_program"])
 def column_sum_kernel(
     x_ptr, out_ptr, n_rows, n_cols, rows_per_program, ROWS: tl.constexpr, COLS: tl.constexpr
 ):
@@ -38,18 +40,20 @@ def column_sum_kernel(
 def column_sum(x: mx.array, dtype: mx.Dtype | None = None) -> mx.array:
     """The sums over all axes but the last of ``x``, of shape (..., columns), added up in float32.
 
-    The result has shape (columns,) and ``dtype``, by default that of ``x``. Where the columns alone do not
-    make enough programs, groups of rows are summed first, and a second launch adds up their float32 sums.
+    The result has shape (columns,) and ``dtype``, by default that of ``x``. Of many rows, groups are summed
+    first, and a second launch adds up their float32 sums.
     """
     n_rows, n_cols = count_rows(x)
     dtype = dtype or x.dtype
     if n_rows == 0:
         return mx.zeros((n_cols,), dtype)
-    block = min(enceladus.next_power_of_2(n_cols), 128)
+    few = n_rows <= FEW_ROWS
+    block = min(enceladus.next_power_of_2(n_cols), 32 if few else 128)
     tile_rows = TILE // block
     columns = enceladus.cdiv(n_cols, block)
     # At least four tiles a program, so that the second launch reads little beside the first one.
-    groups = min(enceladus.cdiv(PROGRAMS, columns), enceladus.cdiv(n_rows, 4 * tile_rows))
+    most = 1 if few else enceladus.cdiv(n_rows, 4 * tile_rows)
+    groups = min(enceladus.cdiv(PROGRAMS, columns), most)
     rows_per_program = enceladus.cdiv(enceladus.cdiv(n_rows, groups), tile_rows) * tile_rows
     groups = enceladus.cdiv(n_rows, rows_per_program)
     out = enceladus.empty((groups, n_cols), dtype if groups == 1 else mx.float32)

@@ -16,6 +16,8 @@ import enceladus
 LONGEST_BLOCK = 4096
 #: More would leave the registers of a thread short, fewer would leave loads short to hide latency.
 ELEMENTS_PER_THREAD = 16
+#: Programs of a kernel that adds something up over rows, each over a share of them.
+ROW_PROGRAMS = 256
 SIMD_GROUP = 32
 FLOATS = (mx.float32, mx.float16, mx.bfloat16)
 
@@ -37,13 +39,14 @@ def choose_block(n_cols: int, longest: int = LONGEST_BLOCK) -> int:
     return min(max(enceladus.next_power_of_2(n_cols), SIMD_GROUP), longest)
 
 
-def choose_num_warps(block: int) -> int:
-    """How many SIMD groups share a tile of ``block`` elements, at most 8.
+def choose_num_warps(block: int, elements_per_thread: int = ELEMENTS_PER_THREAD) -> int:
+    """How many SIMD groups share a tile of ``block`` elements: from 1 to 16.
 
-    16 elements a thread where there are that many; rows up to 512 get one SIMD group, whose reductions
-    need neither threadgroup memory nor barriers.
+    ``elements_per_thread`` elements each where there are that many. Kernels that hold several tiles at a
+    time ask for fewer than the default. One SIMD group is best where it is enough: its reductions need
+    neither threadgroup memory nor barriers.
     """
-    return max(1, min(8, block // (ELEMENTS_PER_THREAD * SIMD_GROUP)))
+    return max(1, min(16, block // (elements_per_thread * SIMD_GROUP)))
 
 
 def main() -> None:

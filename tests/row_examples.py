@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -23,13 +24,18 @@ SIZES = (1, 2, 3, 17, 100, 1000, 1023, 4096)
 
 
 def example(name: str) -> ModuleType:
-    """The module ``examples/<name>.py``, anew: its kernels know no other engine, and few specializations."""
+    """The module ``examples/<name>.py``, anew with those it imports.
+
+    Its kernels thus know no other engine, and are not compiled so often that they warn.
+    """
+    stems = {path.stem for path in EXAMPLES.glob("*.py")}
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(EXAMPLES))
-        spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        for stem in stems & sys.modules.keys():
+            patch.delitem(sys.modules, stem)
+        module = importlib.import_module(name)
+        for stem in stems & sys.modules.keys():
+            del sys.modules[stem]
     return module
 
 
