@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import mlx.core as mx
 from reductions import column_sum
-from rows import LONGEST_BLOCK, ROW_PROGRAMS, choose_block, choose_num_warps, count_rows
+from rows import ROW_PROGRAMS, choose_tile, count_rows
 
 import enceladus
 import enceladus.language as tl
@@ -184,12 +184,11 @@ def layer_norm_forward(
     for name, parameter in (("weight", weight), ("bias", bias)):
         if parameter is not None and parameter.shape != (n_cols,):
             raise ValueError(f"{name} has shape {parameter.shape}; x has {n_cols} columns")
-    block = choose_block(n_cols, block or LONGEST_BLOCK)
+    block, num_warps = choose_tile(n_cols, block, num_warps)
     kernel = layer_norm_kernel if n_cols <= block else long_layer_norm_kernel
     y = enceladus.empty_like(x)
     mean = enceladus.empty(x.shape[:-1], mx.float32)
     rstd = enceladus.empty(x.shape[:-1], mx.float32)
-    num_warps = num_warps or choose_num_warps(block)
     return kernel[(n_rows,)](
         x, weight, bias, y, mean, rstd, n_cols, float(eps), BLOCK=block, num_warps=num_warps
     )
@@ -215,12 +214,11 @@ def layer_norm_backward(
     n_rows, n_cols = count_rows(x)
     if dy.shape != x.shape:
         raise ValueError(f"dy has shape {dy.shape}; x has shape {x.shape}")
-    block = choose_block(n_cols, block or LONGEST_BLOCK)
+    block, num_warps = choose_tile(n_cols, block, num_warps, carries_tiles=True)
     shares = max(1, min(n_rows, ROW_PROGRAMS))
     dw = enceladus.empty((shares, n_cols), mx.float32) if weight is not None else None
     db = enceladus.empty((shares, n_cols), mx.float32) if has_bias else None
     dx = enceladus.empty_like(x)
-    num_warps = num_warps or choose_num_warps(block, 8)
     sums: list[mx.array]
     if n_cols <= block:
         written = layer_norm_backward_kernel[(shares,)](

@@ -6,7 +6,7 @@ Run it with ``python examples/reductions.py``.
 from __future__ import annotations
 
 import mlx.core as mx
-from rows import LONGEST_BLOCK, choose_block, choose_num_warps, count_rows
+from rows import choose_tile, count_rows
 from softmax import combine, include
 
 import enceladus
@@ -86,9 +86,8 @@ def logsumexp(x: mx.array, *, block: int | None = None, num_warps: int | None = 
     last axis. A row of -inf gives -inf, a row with +inf gives +inf.
     """
     n_rows, n_cols = count_rows(x)
-    block = choose_block(n_cols, block or LONGEST_BLOCK)
+    block, num_warps = choose_tile(n_cols, block, num_warps)
     out = enceladus.empty(x.shape[:-1], x.dtype)
-    num_warps = num_warps or choose_num_warps(block)
     return logsumexp_kernel[(n_rows,)](x, out, n_cols, BLOCK=block, num_warps=num_warps)
 
 

@@ -9,7 +9,7 @@ import functools
 
 import mlx.core as mx
 from reductions import column_sum
-from rows import LONGEST_BLOCK, ROW_PROGRAMS, choose_block, choose_num_warps, count_rows
+from rows import ROW_PROGRAMS, choose_tile, count_rows
 
 import enceladus
 import enceladus.language as tl
@@ -133,10 +133,9 @@ def rms_norm_forward(
     n_rows, n_cols = count_rows(x)
     if weight.shape != (n_cols,):
         raise ValueError(f"weight has shape {weight.shape}; x has {n_cols} columns")
-    block = choose_block(n_cols, block or LONGEST_BLOCK)
+    block, num_warps = choose_tile(n_cols, block, num_warps)
     kernel = rms_norm_kernel if n_cols <= block else long_rms_norm_kernel
     y, rstd = enceladus.empty_like(x), enceladus.empty(x.shape[:-1], mx.float32)
-    num_warps = num_warps or choose_num_warps(block)
     return kernel[(n_rows,)](x, weight, y, rstd, n_cols, float(eps), BLOCK=block, num_warps=num_warps)
 
 
@@ -156,10 +155,9 @@ def rms_norm_backward(
     n_rows, n_cols = count_rows(x)
     if dy.shape != x.shape:
         raise ValueError(f"dy has shape {dy.shape}; x has shape {x.shape}")
-    block = choose_block(n_cols, block or LONGEST_BLOCK)
+    block, num_warps = choose_tile(n_cols, block, num_warps, carries_tiles=True)
     shares = max(1, min(n_rows, ROW_PROGRAMS))
     dx, dw = enceladus.empty_like(x), enceladus.empty((shares, n_cols), mx.float32)
-    num_warps = num_warps or choose_num_warps(block, 8)
     if n_cols <= block:
         dx, dw = rms_norm_backward_kernel[(shares,)](
             dy, x, weight, rstd, dx, dw, n_rows, n_cols, BLOCK=block, num_warps=num_warps

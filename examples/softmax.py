@@ -6,7 +6,7 @@ Run it with ``python examples/softmax.py``.
 from __future__ import annotations
 
 import mlx.core as mx
-from rows import LONGEST_BLOCK, choose_block, choose_num_warps, count_rows
+from rows import choose_tile, count_rows
 
 import enceladus
 import enceladus.language as tl
@@ -74,9 +74,8 @@ def softmax(x: mx.array, *, block: int | None = None, num_warps: int | None = No
     kernel. A row of -inf alone gives NaN, as ``mx.softmax`` does. The result has ``x``'s shape and dtype.
     """
     n_rows, n_cols = count_rows(x)
-    block = choose_block(n_cols, block or LONGEST_BLOCK)
+    block, num_warps = choose_tile(n_cols, block, num_warps)
     kernel = softmax_kernel if n_cols <= block else online_softmax_kernel
-    num_warps = num_warps or choose_num_warps(block)
     return kernel[(n_rows,)](x, enceladus.empty_like(x), n_cols, BLOCK=block, num_warps=num_warps)
 
 
