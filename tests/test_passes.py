@@ -295,6 +295,23 @@ def test_interior_blocks_get_vectors_and_the_edge_single_elements():
     assert aligned.array is argument(function, "x"), "a fresh output needs no test"
 
 
+def test_interior_blocks_do_not_select_by_a_mask_that_is_full():
+    def kernel(x, out, n, BLOCK: tl.constexpr):
+        offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        mask = offs < n
+        value = tl.where(mask, tl.load(x + offs, mask=mask) + 1.0, -1.0)
+        tl.store(out + offs, tl.where(offs == 3, value, 2.0 * value), mask=mask)
+
+    function = prepared(kernel, **COPY)
+    full_blocks.run(function)
+    (branch,) = find(function, ops.If)
+    verify(function, Stage.ARRAY)
+    selects = [
+        [op for op in b.ops if isinstance(op, ops.Select)] for b in (branch.then_block, branch.else_block)
+    ]
+    assert [len(found) for found in selects] == [1, 2], "the one by another condition stays"
+
+
 @pytest.mark.parametrize(("dtype", "vector"), [(float16, 8), (int8, 8), (int64, 2), (float32, 4)])
 def test_a_thread_moves_sixteen_bytes_where_it_has_them(dtype, vector):
     function = laid_out(copy, x=ArrayArgument(dtype), out=ArrayArgument(dtype), n=N, BLOCK=const(1024))

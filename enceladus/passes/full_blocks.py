@@ -4,7 +4,8 @@ Before: loads and stores under ragged masks such as ``offs < n``. After, per str
 contiguous accesses::
 
     if (every mask is true for the whole tile, and addresses are multiples of 16 bytes):
-        the same operations without those masks; contiguous accesses carry ``vector > 1``
+        the same operations without those masks, and without selections by them; contiguous accesses carry
+        ``vector > 1``
     else:
         the operations as they were, element by element
 
