@@ -79,13 +79,17 @@ def long_layer_norm_kernel(
 
 
 @enceladus.jit
-def load_gradient(dy_ptr, x_ptr, weight_ptr, mean, rstd, offs, cols, mask):
+def load_weight(weight_ptr, cols, mask):
+    """The weight in float32, None where there is none."""
+    return None if weight_ptr is None else tl.load(weight_ptr + cols, mask=mask).to(tl.float32)
+
+
+@enceladus.jit
+def load_gradient(dy_ptr, x_ptr, weight, mean, rstd, offs, mask):
     """(``dy``, the normalized ``x``, the gradient that reaches the latter)."""
     dy = tl.load(dy_ptr + offs, mask=mask).to(tl.float32)
     x_hat = (tl.load(x_ptr + offs, mask=mask).to(tl.float32) - mean) * rstd
-    if weight_ptr is None:
-        return dy, x_hat, dy
-    return dy, x_hat, dy * tl.load(weight_ptr + cols, mask=mask).to(tl.float32)
+    return dy, x_hat, (dy if weight is None else dy * weight)
 
 
 @enceladus.jit(do_not_specialize=["n_rows"])
@@ -99,14 +103,13 @@ def layer_norm_backward_kernel(
     share = tl.program_id(0)
     cols = tl.arange(0, BLOCK)
     mask = cols < n_cols
+    weight = load_weight(weight_ptr, cols, mask)
     dw = tl.zeros((BLOCK,), tl.float32)
     db = tl.zeros((BLOCK,), tl.float32)
     for row in range(share, n_rows, tl.num_programs(0)):
         offs = row * n_cols + cols
-        rstd = tl.load(rstd_ptr + row)
-        dy, x_hat, g = load_gradient(
-            dy_ptr, x_ptr, weight_ptr, tl.load(mean_ptr + row), rstd, offs, cols, mask
-        )
+        mean, rstd = tl.load(mean_ptr + row), tl.load(rstd_ptr + row)
+        dy, x_hat, g = load_gradient(dy_ptr, x_ptr, weight, mean, rstd, offs, mask)
         along_x = tl.sum(g * x_hat, axis=0) / n_cols
         along_1 = tl.sum(g, axis=0) / n_cols
         tl.store(dx_ptr + offs, (g - x_hat * along_x - along_1) * rstd, mask=mask)
@@ -131,17 +134,19 @@ def long_input_gradient_kernel(
     sums_1 = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, n_cols, BLOCK):
         col = start + cols
-        offs = row * n_cols + col
-        _, x_hat, g = load_gradient(dy_ptr, x_ptr, weight_ptr, mean, rstd, offs, col, col < n_cols)
+        offs, mask = row * n_cols + col, col < n_cols
+        weight = load_weight(weight_ptr, col, mask)
+        _, x_hat, g = load_gradient(dy_ptr, x_ptr, weight, mean, rstd, offs, mask)
         sums_x += g * x_hat
         sums_1 += g
     along_x = tl.sum(sums_x, axis=0) / n_cols
     along_1 = tl.sum(sums_1, axis=0) / n_cols
     for start in range(0, n_cols, BLOCK):
         col = start + cols
-        offs = row * n_cols + col
-        _, x_hat, g = load_gradient(dy_ptr, x_ptr, weight_ptr, mean, rstd, offs, col, col < n_cols)
-        tl.store(dx_ptr + offs, (g - x_hat * along_x - along_1) * rstd, mask=col < n_cols)
+        offs, mask = row * n_cols + col, col < n_cols
+        weight = load_weight(weight_ptr, col, mask)
+        _, x_hat, g = load_gradient(dy_ptr, x_ptr, weight, mean, rstd, offs, mask)
+        tl.store(dx_ptr + offs, (g - x_hat * along_x - along_1) * rstd, mask=mask)
 
 
 @enceladus.jit(do_not_specialize=["n_rows"])
@@ -156,7 +161,7 @@ def long_parameter_gradient_kernel(
     db = tl.zeros((BLOCK,), tl.float32)
     for row in range(share, n_rows, tl.num_programs(0)):
         mean, rstd = tl.load(mean_ptr + row), tl.load(rstd_ptr + row)
-        dy, x_hat, _ = load_gradient(dy_ptr, x_ptr, None, mean, rstd, row * n_cols + cols, cols, mask)
+        dy, x_hat, _ = load_gradient(dy_ptr, x_ptr, None, mean, rstd, row * n_cols + cols, mask)
         dw += dy * x_hat
         db += dy
     if dw_ptr is not None:
