@@ -33,9 +33,10 @@ lint: $(STAMP)  ## Lint and type-check
 
 check: lint test-fast  ## Lint, types and the fast tests
 
-bench: $(STAMP)  ## Launch overhead and compile time
+bench: $(STAMP)  ## Launch overhead, compile time, static cost of the examples
 	$(PY) benchmarks/launch_overhead.py
 	$(PY) benchmarks/compile_time.py
+	$(PY) benchmarks/static_cost.py
 
 clean:  ## Remove what the other targets created
 	rm -rf $(VENV) .pytest_cache .hypothesis .mypy_cache .ruff_cache build *.egg-info
