@@ -6,7 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tests.engines import engine, needs_host
+from tests.engines import HostTarget, engine, needs_host
 from tests.row_examples import DTYPES, SIZES, array, assert_near, example, normal
 
 
@@ -47,6 +47,16 @@ def test_in_metal(n_cols: int, block: int | None, dtype: str) -> None:
         for num_warps in (None, 2):
             got = example("softmax").softmax(array(x), block=block, num_warps=num_warps)
             assert_near(got, reference(x), dtype)
+
+
+@needs_host
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n_cols", "block"), [(1024, None), (512, 128)])
+def test_in_metal_from_addresses_that_are_not_aligned(n_cols: int, block: int | None, dtype: str) -> None:
+    x = normal(np.random.default_rng(5), (2, n_cols), dtype)
+    with engine("host", HostTarget(input_offset=3)):
+        got = example("softmax").softmax(array(x), block=block)
+    assert_near(got, reference(x), dtype)
 
 
 def odd_rows(dtype: str) -> np.ndarray:
