@@ -369,6 +369,24 @@ def test_overlapping_stores_are_separated_by_a_barrier_and_disjoint_ones_are_not
     assert not find(laid_out(stores, out=F32, SHIFT=const(0)), ops.Barrier), "one thread does both, in order"
 
 
+@pytest.mark.parametrize(
+    ("step", "row", "shift", "barriers"),
+    [(1, 128, 64, 0), (1, 128, 63, 1), (1, 128, 65, 1), (1, 127, 64, 1), (2, 128, 1, 0), (2, 128, 2, 1),
+     (1, 128, 64 + 1280, 0), (1, 64, 32, 1)],
+)  # fmt: skip
+def test_stores_that_interleave_need_no_barrier(step, row, shift, barriers):
+    """Such as the halves of each row, or its even and odd elements."""
+
+    def stores(out, n, STEP: tl.constexpr, ROW: tl.constexpr, SHIFT: tl.constexpr):
+        heads, rows = tl.arange(0, 4)[:, None, None], tl.arange(0, 16)[None, :, None]
+        i = (heads * n + rows) * ROW + tl.arange(0, 64)[None, None, :] * STEP
+        tl.store(out + i, 1.0)
+        tl.store(out + i + SHIFT, 2.0)
+
+    function = laid_out(stores, out=F32, n=N, STEP=const(step), ROW=const(row), SHIFT=const(shift))
+    assert len(find(function, ops.Barrier)) == barriers
+
+
 def test_register_pressure_warns_and_refuses():
     def kernel(x, out, B: tl.constexpr):
         i = tl.arange(0, B)

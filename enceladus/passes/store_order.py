@@ -8,9 +8,11 @@ elements. Atomic updates count as stores, except where nobody can tell their ord
 
 from __future__ import annotations
 
+from math import gcd
+
 from enceladus.ir import ops
 from enceladus.ir.core import Value
-from enceladus.passes.affine import Affine, Analysis, add, constant_polynomial
+from enceladus.passes.affine import Affine, Analysis, Polynomial, add, constant_polynomial
 from enceladus.passes.intervals import Intervals
 from enceladus.passes.updates import Atomic, manners
 
@@ -60,7 +62,10 @@ class StoreOrder:
         x, y = self.analysis.affine(a.offset), self.analysis.affine(b.offset)
         if x is None or y is None:
             return False
-        distance = constant_polynomial(add(y.base, x.base, -1))
+        difference = add(y.base, x.base, -1)
+        if _interleaved(difference, x, a.offset.type.shape, y, b.offset.type.shape):
+            return True
+        distance = constant_polynomial(difference)
         if distance is None:
             return False
         first = _span(x, a.offset.type.shape) if distance >= 0 else _span(y, b.offset.type.shape)
@@ -87,6 +92,33 @@ class StoreOrder:
             low, high = (coefficient * bound for bound in intervals.of(moving[monomial[0]]))
             least, most = least + min(low, high), most + max(low, high)
         return span is None or not (least >= span or most <= -span)
+
+
+def _interleaved(
+    difference: Polynomial, x: Affine, x_shape: tuple[int, ...], y: Affine, y_shape: tuple[int, ...]
+) -> bool:
+    """Whether two tiles never meet because they differ modulo a number, as the two halves of each row do.
+
+    ``difference`` is that of their bases. Steps that the number divides do not matter; the others must leave
+    a gap on both sides.
+    """
+    moduli = {gcd(*step.values()) for affine in (x, y) for step in affine.steps if step}
+    for modulus in moduli:
+        if any(coefficient % modulus for monomial, coefficient in difference.items() if monomial):
+            continue
+        before, after = _width(x, x_shape, modulus), _width(y, y_shape, modulus)
+        if before is not None and after is not None:
+            distance = difference.get((), 0) % modulus
+            if before < distance < modulus - after:
+                return True
+    return False
+
+
+def _width(affine: Affine, shape: tuple[int, ...], modulus: int) -> int | None:
+    """How far the steps that ``modulus`` does not divide reach; None unless they are constant, >= 0."""
+    steps = [({} if all(c % modulus == 0 for c in step.values()) else step) for step in affine.steps]
+    span = _span(Affine(affine.base, tuple(steps)), shape)
+    return None if span is None else span - 1
 
 
 def _span(affine: Affine, shape: tuple[int, ...]) -> int | None:
