@@ -78,6 +78,21 @@ def test_a_wrong_result_is_marked_and_a_failure_does_not_stop_the_rest() -> None
     assert "MISMATCH" in table and "no such luck" in table
 
 
+def test_all_of_several_outputs_are_compared() -> None:
+    def two(x: mx.array) -> tuple[mx.array, mx.array]:
+        return 2 * x, 3 * x
+
+    made = benchmark(
+        sizes=(4,),
+        mlx=two,
+        enceladus={"right": two, "wrong": lambda x: (2 * x, 4 * x), "one": lambda x: (2 * x,)},
+    )
+    right, wrong, one, *_ = run_suite([made], [], QUICK).results
+    assert right.matches is True
+    assert wrong.matches is False and wrong.error == 1.0
+    assert "ValueError" in one.failure
+
+
 def test_16_bit_floats_are_compared_with_float32() -> None:
     made = benchmark(
         sizes=(4,), dtypes=(mx.bfloat16,), mlx=lambda x: x * 1.001, enceladus={"a": lambda x: x * 1.001}

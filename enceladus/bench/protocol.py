@@ -26,8 +26,9 @@ class Benchmark:
     """A kernel call, the MLX function it replaces, and the sizes to compare them at.
 
     - ``make_inputs(size, dtype)``: a tuple of MLX arrays; called several times, so that timing can rotate.
-    - ``enceladus``: label → function of those inputs that launches the kernel and returns its output. One
-      entry for each configuration (block size, ``num_warps``).
+    - ``enceladus``: label → function of those inputs that launches the kernel and returns its output, or a
+      tuple of several, as all functions of the benchmark then do. One entry for each configuration (block
+      size, ``num_warps``).
     - ``mlx``: what it replaces, as MLX operations; ``mlx_compiled=True`` times it under ``mx.compile`` too.
     - ``mlx_fast``: an ``mx.fast`` function that does the same, where there is one.
     - ``triton``: label → function of torch tensors, with the labels of ``enceladus`` where the tiles are

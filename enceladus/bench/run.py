@@ -166,9 +166,16 @@ def _torch_results(case: _Case, torch_side: ModuleType) -> Iterator[Result]:
         )
 
 
-def _through_torch(function: Callable[..., Any], inputs: Sequence[Any], torch_side: ModuleType) -> mx.array:
-    result: mx.array = torch_side.to_mlx(function(*inputs))
-    return result
+def _through_torch(function: Callable[..., Any], inputs: Sequence[Any], torch_side: ModuleType) -> Any:
+    result = function(*inputs)
+    return tuple(map(torch_side.to_mlx, result)) if isinstance(result, tuple) else torch_side.to_mlx(result)
+
+
+def _error(actual: Any, expected: Any, **tolerances: float) -> float:
+    """``largest_error`` of two arrays, or the largest of two tuples of them."""
+    if isinstance(actual, mx.array) and isinstance(expected, mx.array):
+        return largest_error(actual, expected, **tolerances)
+    return max(largest_error(a, b, **tolerances) for a, b in zip(actual, expected, strict=True))
 
 
 @dataclass(frozen=True)
@@ -198,18 +205,18 @@ class _Case:
     def view(self, array: Any) -> Any:
         return array if self.benchmark.view is None else self.benchmark.view(array)
 
-    def reference(self, inputs: Sequence[mx.array]) -> mx.array:
+    def reference(self, inputs: Sequence[mx.array]) -> Any:
         """What the results should be; 16-bit floats are computed in float32."""
         function = self.benchmark.reference or self.benchmark.mlx
-        expected: mx.array = function(*(_widened(a) for a in inputs))
+        expected = function(*(_widened(a) for a in inputs))
         mx.eval(expected)
         return expected
 
     def measure(
         self,
         name: tuple[str, str],
-        expected: mx.array,
-        call: Callable[[], mx.array],
+        expected: Any,
+        call: Callable[[], Any],
         bench: Callable[[], Measurement],
     ) -> Result:
         """Compare, then time. A wrong result is timed too, and marked. ``name``: kind and label."""
@@ -219,8 +226,8 @@ class _Case:
         try:
             actual = call()
             rtol, atol = self.benchmark.allowed(self.dtype)
-            error = largest_error(actual, expected)
-            matches = largest_error(actual, expected, rtol=rtol, atol=atol) <= 1.0
+            error = _error(actual, expected)
+            matches = _error(actual, expected, rtol=rtol, atol=atol) <= 1.0
             del actual
             measurement = bench()
         except Exception as caught:  # one implementation's failure must not lose the others' numbers
