@@ -17,9 +17,9 @@ import pytest
 from enceladus.bench import Benchmark, Chain, Pick, Target, plot, report
 from enceladus.bench.__main__ import load_suite, main
 from enceladus.bench.progress import Progress
-from enceladus.bench.run import Result, Run, Settings, run_suite
+from enceladus.bench.run import Result, Run, Settings, dtype_name, run_suite
 from enceladus.bench.targets import judge
-from enceladus.testing import Measurement
+from enceladus.testing import Measurement, timing
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = Settings(repeats=1, warmup=0, copy_bytes=1 << 12, quiet=True)
@@ -285,6 +285,38 @@ def test_the_project_suite_runs_and_is_right(monkeypatch: pytest.MonkeyPatch) ->
     run = run_suite(module.BENCHMARKS, [], Settings(1, 0, max_size=1 << 12, copy_bytes=4096, quiet=True))
     assert {r.benchmark for r in run.results} == {"vector add", "gelu", "bias + gelu", "swiglu"}
     assert [r for r in run.results if r.is_bad] == []
+
+
+def test_the_suite_of_rows_runs_and_is_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(timing, "MOST_LAUNCHES", 1)
+    monkeypatch.setattr(timing, "MOST_SETS", 1)
+    module = load_suite("reductions")
+    measured = {
+        (b.name, size, dtype_name(dtype)) for b in module.BENCHMARKS for size in b.sizes for dtype in b.dtypes
+    }
+    for pick in (p for t in module.TARGETS for p in (t.measured, t.against)):
+        assert (pick.benchmark, pick.size, pick.dtype) in measured
+    smallest = [replace(b, sizes=(min(b.sizes),)) for b in module.BENCHMARKS]
+    run = run_suite(smallest, [], QUICK)
+    assert {r.benchmark for r in run.results} == {b.name for b in module.BENCHMARKS}
+    assert [r for r in run.results if r.is_bad] == []
+
+
+def test_a_suite_may_be_called_like_a_module_that_it_imports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    suite, other = tmp_path / "suite" / "twins.py", tmp_path / "other" / "twins.py"
+    for file in (suite, other):
+        file.parent.mkdir()
+    other.write_text("NAME = 'the module'\n", encoding="utf-8")
+    text = f"import sys\nsys.path.insert(0, {str(other.parent)!r})\nfrom twins import NAME\nBENCHMARKS = []\n"
+    suite.write_text(text, encoding="utf-8")
+    try:
+        assert load_suite(str(suite)).NAME == "the module"
+    finally:
+        sys.modules.pop("twins", None)
 
 
 def test_compile_time_benchmark_runs() -> None:

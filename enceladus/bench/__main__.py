@@ -33,10 +33,12 @@ def load_suite(name: str) -> ModuleType:
         if not path.is_file():
             raise ImportError(f"there is no file {name}")
         sys.path.insert(0, str(path.resolve().parent))
-        spec = importlib.util.spec_from_file_location(path.stem, path)
+        # A name of its own: a suite may be called like a module that it imports.
+        module_name = f"suite_{path.stem}"
+        spec = importlib.util.spec_from_file_location(module_name, path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
+        sys.modules[module_name] = module
         spec.loader.exec_module(module)
     else:
         sys.path.insert(0, "")
