@@ -6,9 +6,12 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from tests.example_helpers import load, on_engines, running
+from tests.example_helpers import engines_for, load, running
 
 WAYS = ["histogram_of_elements", "histogram_of_tiles"]
+ON_ENGINES = pytest.mark.parametrize(
+    ("way", "engine_name"), [(way, engine) for way in WAYS for engine in engines_for(way)]
+)
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 
 
@@ -24,9 +27,8 @@ def expected(x, n_bins):
     return np.bincount(inside, minlength=n_bins).astype(np.int32)
 
 
-@on_engines("histogram")
+@ON_ENGINES
 @pytest.mark.parametrize("dtype", INTEGERS)
-@pytest.mark.parametrize("way", WAYS)
 def test_types(histogram, engine_name, way, dtype):
     """Small numbers around the bins, and the whole range of the type."""
     rng, info = np.random.default_rng(1), np.iinfo(dtype)
@@ -38,9 +40,8 @@ def test_types(histogram, engine_name, way, dtype):
         np.testing.assert_array_equal(np.array(actual), expected(x, 100), strict=True)
 
 
-@on_engines("histogram")
+@ON_ENGINES
 @pytest.mark.parametrize("n_bins", [1, 64, 1000])
-@pytest.mark.parametrize("way", WAYS)
 def test_numbers_of_bins(histogram, engine_name, way, n_bins):
     x = np.random.default_rng(2).integers(-3, n_bins + 3, (5, 100)).astype(np.int32)
     with running(engine_name):
