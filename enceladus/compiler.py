@@ -34,14 +34,8 @@ from enceladus.passes.coverage import coverage
 from enceladus.passes.intervals import Intervals, largest_tile
 from enceladus.passes.roles import hazards, roles
 
-THREADGROUP_BYTES = 32768
-
 #: Operations for which there is no Metal code yet; the other engines have them.
-WITHOUT_METAL_CODE = frozenset(
-    getattr(exchange, name)
-    for name in exchange.__all__
-    if name not in ("Atomic", "AtomicCas", "AtomicKind", "ArrayAtomic", "ArrayAtomicCas", "Reduce")
-)
+WITHOUT_METAL_CODE = frozenset((exchange.Scan, exchange.Sort, exchange.Histogram))
 
 #: Called with a pass's name and the function after it; used for dumps, timing and verification.
 Listener = Callable[[str, Function], None]
@@ -120,13 +114,7 @@ def compile_function(
         function, expressions, inputs, outputs, marks, words, scalars_name, names, grid_words, manners
     )
     body = writer.text()
-    if writer.threadgroup_bytes > THREADGROUP_BYTES:
-        raise CompilationError(
-            f"the kernel needs {writer.threadgroup_bytes} bytes of threadgroup memory, and a threadgroup has "
-            f"{THREADGROUP_BYTES}",
-            "use smaller blocks",
-            function.body.ops[0].loc if function.body.ops else None,
-        )
+    writer.shared.check()
     needs = expressions.needs | writer.atomics.needs
     header = mathlib.header(needs) + writer.memory.header() + writer.atomics.header()
     uses_scalars = f"{scalars_name}[" in body
@@ -140,7 +128,7 @@ def compile_function(
         num_warps=function.num_warps,
         math_mode=math_mode,
         registers=register_pressure.estimate(function),
-        threadgroup_bytes=writer.threadgroup_bytes,
+        threadgroup_bytes=writer.shared.size,
         ir=ir_text,
         hazards=sorted((a.name, b.name) for a, b in hazard_pairs),
         warnings=warnings,

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import enceladus.language as tl
+from enceladus.codegen.conversion import plan
 from enceladus.compiler import compile_function, prepare
 from enceladus.errors import CompilationError, InternalError
 from enceladus.frontend.build import build_function
@@ -15,9 +16,12 @@ from enceladus.interpreter.semantics import evaluate
 from enceladus.ir import ops
 from enceladus.ir.builder import IRBuilder
 from enceladus.ir.core import Block, Function, Value
-from enceladus.ir.laid_out import SharedLoad, SharedStore, TileGroup
+from enceladus.ir.laid_out import Convert, TileGroup
 from enceladus.ir.types import float16, float32, int8, int32, int64, pointer_type, tile_type
 from enceladus.ir.verifier import Stage, verify
+from enceladus.layout.conversion import Nothing
+from enceladus.layout.shared import SharedTrip
+from enceladus.layout.shuffle import SimdShuffle
 from enceladus.passes import canonicalize, dce, form_groups, full_blocks
 from enceladus.passes.affine import Analysis
 from enceladus.passes.coverage import coverage
@@ -341,7 +345,8 @@ def test_groups_that_share_register_tiles_share_a_layout():
     assert len({g.layout for g in find(function, TileGroup)}) == 1
 
 
-def test_a_carried_tile_needed_in_another_shape_goes_through_threadgroup_memory():
+@pytest.mark.parametrize(("rows", "means"), [(16, SimdShuffle), (256, SharedTrip)])
+def test_a_carried_tile_needed_in_another_shape_is_converted(rows, means):
     def kernel(x, out, n, M: tl.constexpr, K: tl.constexpr):
         rows = tl.arange(0, M)
         scale = tl.zeros((M,), tl.float32) + 1.0
@@ -350,12 +355,9 @@ def test_a_carried_tile_needed_in_another_shape_goes_through_threadgroup_memory(
             offs = rows[:, None] * K + tl.arange(0, K)[None, :]
             tl.store(out + offs + i * (M * K), scale[:, None] + tl.zeros((M, K), tl.float32))
 
-    function = laid_out(kernel, x=F32, out=F32, n=N, M=const(16), K=const(64))
-    assert len(find(function, SharedStore)) == 1
-    assert len(find(function, SharedLoad)) == 1
-    assert len(find(function, ops.Barrier)) >= 2, (
-        "one before the slot is written again, one before it is read"
-    )
+    function = laid_out(kernel, x=F32, out=F32, n=N, M=const(rows), K=const(64))
+    (convert,) = find(function, Convert)
+    assert isinstance(plan(convert.value, convert.results[0]), means), "16 are in every SIMD group"
 
 
 def test_overlapping_stores_are_separated_by_a_barrier_and_disjoint_ones_are_not():
@@ -428,3 +430,52 @@ def test_iterations_need_a_barrier_only_where_their_stores_may_meet():
     assert not find(laid_out(grid_stride, **COPY), ops.Barrier), "the step is at least a block"
     arguments = {"index": ArrayArgument(int32), "out": F32, "n": N, "BLOCK": const(64)}
     assert find(laid_out(scattered_blocks, **arguments), ops.Barrier), "a loaded offset may come twice"
+
+
+# --------------------------------------------------------------------------------- conversions
+
+
+def conversion(kernel, num_warps=4, **arguments):
+    """The plans of a kernel's conversions between layouts."""
+    function = laid_out(kernel, num_warps, **arguments)
+    return [plan(op.value, op.results[0]) for op in find(function, Convert)]
+
+
+def test_a_transposed_tile_makes_one_trip_without_conflicts():
+    def kernel(x, out, M: tl.constexpr, N: tl.constexpr):
+        r, c = tl.arange(0, M), tl.arange(0, N)
+        tl.store(out + c[:, None] * M + r[None, :], tl.load(x + r[:, None] * N + c[None, :]).T)
+
+    (trip,) = conversion(kernel, x=F32, out=F32, M=const(32), N=const(64))
+    assert isinstance(trip, SharedTrip)
+    assert trip.conflicts() == (0, 0)
+
+
+def test_a_transpose_within_a_simd_group_shuffles():
+    def kernel(x, out):
+        i = tl.arange(0, 4)
+        tl.store(out + i[:, None] * 4 + i[None, :], tl.exp(tl.load(x + i[:, None] * 4 + i[None, :])).T)
+
+    (shuffle,) = conversion(kernel, 1, x=F32, out=F32)
+    assert isinstance(shuffle, SimdShuffle)
+
+
+def test_a_reshaped_register_tile_stays_where_it_is():
+    def kernel(x, out, N: tl.constexpr):
+        t = tl.load(x + tl.arange(0, N))
+        t = t - tl.max(t, 0)
+        rows = tl.arange(0, N // 64)[:, None] * 64 + tl.arange(0, 64)[None, :]
+        tl.store(out + rows, tl.reshape(t, (N // 64, 64)))
+
+    (nothing,) = conversion(kernel, x=F32, out=F32, N=const(2048))
+    assert isinstance(nothing, Nothing)
+
+
+def test_broadcast_rows_are_reloaded_and_not_exchanged():
+    def kernel(x, b, out, M: tl.constexpr, N: tl.constexpr):
+        r, c = tl.arange(0, M), tl.arange(0, N)
+        t = tl.load(x + r[:, None] * N + c[None, :])
+        t = t - tl.max(t, 1)[:, None] + tl.load(b + c)[None, :]
+        tl.store(out + r[:, None] * N + c[None, :], t)
+
+    assert conversion(kernel, x=F32, b=F32, out=F32, M=const(16), N=const(128)) == []

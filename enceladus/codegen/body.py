@@ -13,18 +13,20 @@ from contextlib import nullcontext
 
 from enceladus.codegen import atomics, mathlib
 from enceladus.codegen.atomic_helpers import AtomicHelpers
+from enceladus.codegen.conversion import ConversionWriter
 from enceladus.codegen.expressions import Expressions
 from enceladus.codegen.group import GroupWriter
 from enceladus.codegen.mathlib import Expression, Precedence
 from enceladus.codegen.memory_helpers import MemoryHelpers
 from enceladus.codegen.names import Names
 from enceladus.codegen.reduction import ReductionWriter
+from enceladus.codegen.threadgroup_memory import Region, ThreadgroupMemory
 from enceladus.codegen.tiles import RegisterTiles
 from enceladus.codegen.writer import Writer
-from enceladus.errors import InternalError
+from enceladus.errors import InternalError, Location
 from enceladus.ir import exchange, ops
 from enceladus.ir.core import Block, Function, Op, Value
-from enceladus.ir.laid_out import TileGroup
+from enceladus.ir.laid_out import Convert, TileGroup
 from enceladus.ir.types import DType, TileType, float32, int64, uint32, uint64
 from enceladus.passes.affine import uses_of
 from enceladus.passes.updates import Manner
@@ -66,7 +68,8 @@ class BodyWriter:
         self._thread = ""
         self.preamble: list[str] = []
         self.loop_depth = 0
-        self.shared: list[tuple[str, DType, int]] = []  #: threadgroup arrays: name, type, elements
+        self.shared = ThreadgroupMemory()
+        self.loc: Location | None = None  #: of the operation that is being written
 
     # -------------------------------------------------------------------- what groups ask for
 
@@ -90,8 +93,19 @@ class BodyWriter:
         """The name of a threadgroup array for tiles of ``type``."""
         if slot not in self.slots:
             self.slots[slot] = self.names.unique("shared", outermost=True)
-            self.shared.append((self.slots[slot], type.dtype, type.numel))
+            self.shared.take(self.slots[slot], type.dtype, type.numel, self.loc)
         return self.slots[slot]
+
+    def exchange_region(self, dtype: DType, count: int, loc: Location | None) -> Region:
+        """Threadgroup memory that no thread still reads: to write, read behind a barrier, and release."""
+        if self.loop_depth:  # the previous iteration may still be reading
+            self.barrier()
+        return self.shared.take(self.names.unique("exchange", outermost=True), dtype, count, loc)
+
+    def barrier(self) -> None:
+        """Every thread sees what the others wrote to threadgroup memory."""
+        self.writer.line("threadgroup_barrier(mem_flags::mem_threadgroup);")
+        self.shared.barrier()
 
     def new_slot(self) -> int:
         """A slot for ``shared_slot`` that nobody else uses."""
@@ -106,7 +120,8 @@ class BodyWriter:
         """
         name = self.names.unique("partials", outermost=True)
         turn = self.names.unique("turn", outermost=True) if self.loop_depth else ""
-        self.shared.append((name, dtype, 2 * count if turn else count))
+        region = self.shared.take(name, dtype, 2 * count if turn else count, self.loc)
+        region.barriers_left = 2  # read once, behind the first
         if turn:
             self.preamble.append(f"int {turn} = 0;")
         return name, turn
@@ -225,6 +240,7 @@ class BodyWriter:
 
     def block(self, block: Block) -> None:
         for op in block.ops:
+            self.loc = op.loc
             match op:
                 case TileGroup():
                     self.group(op)
@@ -232,6 +248,10 @@ class BodyWriter:
                     atomics.update_scalar(self, op)
                 case exchange.Reduce():
                     ReductionWriter(self, op).write()
+                case Convert():
+                    ConversionWriter(self, op).write()
+                case exchange.Pick():
+                    self.pick(op)
                 case ops.For():
                     self.loop(op)
                 case ops.If():
@@ -242,6 +262,7 @@ class BodyWriter:
                     self.writer.line(
                         "threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);"
                     )
+                    self.shared.barrier()
                 case ops.Yield() | ops.Assume():
                     pass
                 case _:
@@ -254,6 +275,12 @@ class BodyWriter:
         with scope:
             GroupWriter(self, op, destinations).write()
         atomics.hand_to_copies(self, op)
+
+    def pick(self, op: exchange.Pick) -> None:
+        """A scalar out of a tile that every thread holds whole."""
+        name = self.declare_tile(op.value)
+        element = f"{name}[{op.index}]" if op.value.layout.registers > 1 else name
+        self.scalars[op.results[0]] = Expression(element, Precedence.CALL)
 
     def scalar_store(self, op: ops.ArrayStore) -> None:
         self.writer.statement(op.loc)
@@ -309,7 +336,9 @@ class BodyWriter:
                 exact = mathlib.type_name(induction.type.dtype)
                 out.line(f"const {exact} {name} = {exact}({counter});")
             self.loop_depth += 1
+            self.shared.enter(is_loop=True)
             self.block(op.body)
+            self.shared.leave()
             self.loop_depth -= 1
             self.next_iteration(carried, op.body.terminator.operands)
             if not steps_safely:
@@ -411,7 +440,9 @@ class BodyWriter:
 
     def arm(self, op: ops.If, block: Block) -> None:
         with self.names.scope():
+            self.shared.enter(is_loop=False)
             self.block(block)
+            self.shared.leave()
             self.hand_over(op, block)
 
     def hand_over(self, op: ops.If, block: Block) -> None:
@@ -429,8 +460,9 @@ class BodyWriter:
         self.block(self.function.body)
         head = Writer(self.names.is_harmless)
         head.depth = 1
-        for name, dtype, count in self.shared:
-            head.line(f"threadgroup {mathlib.type_name(dtype)} {name}[{count}];")
+        self.memory.arena = self.shared.is_shared
+        for line in self.shared.declarations(self.names.unique("arena", outermost=True)):
+            head.line(line)
         if self._thread:
             head.line(f"const int {self._thread} = int(thread_index_in_threadgroup);")
         if self.grid_words is not None:
@@ -449,10 +481,6 @@ class BodyWriter:
         head.line(f"const uint program_x = uint(program % {words[0]});")
         head.line(f"const uint program_y = uint(program / {words[0]} % {words[1]});")
         head.line(f"const uint program_z = uint(program / (ulong({words[0]}) * {words[1]}));")
-
-    @property
-    def threadgroup_bytes(self) -> int:
-        return sum(count * dtype.itemsize for _, dtype, count in self.shared)
 
 
 def _unpack(scalars: str, word: int, dtype: DType) -> str:

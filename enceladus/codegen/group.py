@@ -12,18 +12,37 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from enceladus.codegen import atomics, mathlib
-from enceladus.codegen.bits import gather_bits, spread_bits
+from enceladus.codegen.bits import assemble_bits, spread_bits
 from enceladus.codegen.mathlib import Expression, Precedence
 from enceladus.codegen.writer import Writer
+from enceladus.errors import InternalError
 from enceladus.ir import exchange, ops
+from enceladus.ir.coordinates import (
+    VIEWS,
+    Bit,
+    Coordinate,
+    Coordinates,
+    bits_of,
+    identity,
+    log2,
+    operands_of_view,
+)
 from enceladus.ir.core import Op, Value
-from enceladus.ir.laid_out import ContinueIf, SharedLoad, SharedStore, Sliced, TileGroup
+from enceladus.ir.laid_out import (
+    ContinueIf,
+    Convert,
+    SharedGather,
+    SharedLoad,
+    SharedStore,
+    Sliced,
+    TileGroup,
+)
+from enceladus.ir.types import tile_type
 from enceladus.passes.affine import uses_of
 
 if TYPE_CHECKING:
     from enceladus.codegen.body import BodyWriter
 
-Axes = tuple[int | None, ...]  #: for each dimension of a value: the group's axis it lies along, or None
 _VECTOR, _ELEMENT = 1, 2
 
 
@@ -39,10 +58,11 @@ class GroupWriter:
             group.layout.blocked
         )  #: how registers and threads are dealt; the layout, or its parent
         self.rank = len(group.layout.shape)
-        self.identity: Axes = tuple(range(self.rank))
+        self.identity = identity(self.rank)
         self.uses = uses_of(group.body)
         self.elementwise = self.needed_per_element()
-        self.memo: dict[tuple[Value, int, Axes], Expression] = {}
+        self.own = self.read_in_place()  #: values that are read under the group's own coordinates
+        self.memo: dict[tuple[Value, int, Coordinates], Expression] = {}
         self.vectors: dict[Value, str] = {}  #: result of a vector load → name of its array
         self.coordinates: dict[int, str] = {}  #: axis → name, once used
         self.index = ""  #: name of the linear index, once used
@@ -201,7 +221,7 @@ class GroupWriter:
         value = op.results[0]
         if not value.name or value not in self.elementwise or isinstance(op, ops.MakeRange | ops.Splat):
             return
-        if value.type.shape == self.layout.shape and not self.only_a_guard(value):
+        if value.type.shape == self.layout.shape and value in self.own and not self.only_a_guard(value):
             self.value(value)
 
     def only_a_guard(self, value: Value) -> bool:
@@ -218,6 +238,14 @@ class GroupWriter:
             elif not op.results or not op.pure or op.results[0] in needed:
                 needed.update(op.operands)
         return needed
+
+    def read_in_place(self) -> set[Value]:
+        found: set[Value] = set()
+        for op in reversed(self.group.body.ops):
+            in_place = not op.results or not op.pure or op.results[0] in found
+            if in_place and not isinstance(op, VIEWS):
+                found.update(op.operands)
+        return found
 
     def results(self, end: ops.Yield) -> None:
         values = [self.value(v, declare=self.uses[v] > 1) for v in end.values]
@@ -244,17 +272,26 @@ class GroupWriter:
         start = f"{self.counter} * {self.vector}"
         return f"{name}[{start}]" if level == _VECTOR else f"{name}[{start} + {element}]"
 
-    def slice_register(self, name: str, layout: Sliced, level: int) -> str:
-        """This element of ``name``, a slice of the group's tile: a thread's elements along the kept axes."""
-        if layout.registers == 1:
-            return name
-        axes = self.physical.bits()[2]
-        chunks = [k for k, axis in enumerate(axes) if axis in layout.kept]
-        index = gather_bits(self.counter, chunks, len(axes)) if chunks else ""
-        if layout.vector == 1:
-            return f"{name}[{index}]"
-        element = self.element if level == _ELEMENT else "0"
-        return f"{name}[({index}) * {self.vector} + {element}]" if index else f"{name}[{element}]"
+    def tile_register(self, name: str, value: Value, coordinates: Coordinates, level: int) -> str:
+        """This element of a register tile that the group sees under ``coordinates``, in its own layout."""
+        places, own = value.layout.places, self.layout.places
+        seen = [bits_of(c, n) for c, n in zip(coordinates, value.type.shape, strict=True)]
+        for place, held in zip(own.threads, places.threads, strict=True):
+            if held is not None and seen[held[0]][held[1]] != place:
+                raise InternalError(f"the group cannot read {value!r} where threads hold it")
+        sources: list[tuple[str, int, int] | int] = []
+        for dimension, k in places.registers:
+            bit = seen[dimension][k]
+            if isinstance(bit, int):
+                sources.append(bit)
+            elif bit in own.elements:
+                at = own.elements.index(bit)
+                sources.append((self.element, at, len(own.elements)) if level == _ELEMENT else 0)
+            elif bit in own.chunks:
+                sources.append((self.counter, own.chunks.index(bit), len(own.chunks)))
+            else:
+                raise InternalError(f"the group cannot read {value!r} where threads hold it")
+        return f"{name}[{assemble_bits(sources)}]" if sources else name
 
     def chunk(self) -> str:
         """The physical chunk that the counter stands for."""
@@ -330,7 +367,7 @@ class GroupWriter:
     # ------------------------------------------------------------------------- expressions
 
     def value(
-        self, value: Value, level: int = _ELEMENT, axes: Axes | None = None, declare: bool = True
+        self, value: Value, level: int = _ELEMENT, axes: Coordinates | None = None, declare: bool = True
     ) -> Expression:
         """``value`` for the present element, or for the first of the present vector."""
         if value.type.is_scalar:
@@ -350,50 +387,54 @@ class GroupWriter:
         """``value`` of the present element is ``expression``: what an update has left behind."""
         self.memo[value, _ELEMENT, self.identity] = expression
 
-    def varies(self, value: Value, axes: Axes) -> bool:
+    def varies(self, value: Value, axes: Coordinates) -> bool:
         """Whether ``value`` changes along a vector."""
-        if self.layout.order[0] not in axes:
+        if not any(self.moves(c) for c in axes):
             return False
         op = value.owner
         match op:
             case ops.Splat():
                 return False
-            case ops.ExpandDims():
-                return self.varies(op.value, self.without_axis(axes, op.axis))
-            case ops.Broadcast():
-                return self.varies(op.value, self.narrowed(axes, op.value.type.shape))
-            case TileGroup() | SharedLoad() | exchange.ArrayAtomic() | exchange.ArrayAtomicCas():
+            case exchange.Join() if self.moves(axes[-1]):
+                return True
+            case Op() if isinstance(op, VIEWS):
+                return any(self.varies(v, c) for v, c in operands_of_view(op, axes, self.layout.shape))
+            case TileGroup() | SharedLoad() | SharedGather() | Convert():
+                return True
+            case exchange.ArrayAtomic() | exchange.ArrayAtomicCas():
                 return True
             case Op() if not op.blocks and not isinstance(op, ops.MakeRange):
                 tiles = [v for v in op.operands if not v.type.is_scalar and not v.type.element.is_ptr()]
                 return any(self.varies(v, axes) for v in tiles)
         return True
 
-    @staticmethod
-    def without_axis(axes: Axes, axis: int) -> Axes:
-        return (*axes[:axis], *axes[axis + 1 :])
+    def moves(self, coordinate: Coordinate) -> bool:
+        """Whether an index changes along a vector."""
+        if not isinstance(coordinate, tuple):
+            return coordinate == self.layout.order[0]
+        lowest = log2(self.vector)
+        return any(
+            not isinstance(b, int) and b[0] == self.layout.order[0] and b[1] < lowest for b in coordinate
+        )
 
-    @staticmethod
-    def narrowed(axes: Axes, shape: Sequence[int]) -> Axes:
-        return tuple(None if size == 1 else axis for size, axis in zip(shape, axes, strict=True))
-
-    def find(self, value: Value, level: int, axes: Axes, declare: bool) -> Expression:
+    def find(self, value: Value, level: int, axes: Coordinates, declare: bool) -> Expression:
         op = value.owner
         storage = self.body.tile_name(value)
         if storage is not None:
-            if isinstance(value.layout, Sliced) and value.layout != self.layout:
-                return Expression(self.slice_register(storage, value.layout, level), Precedence.CALL)
-            return Expression(self.register(storage, level), Precedence.CALL)
+            if axes == self.identity and value.layout == self.layout:
+                return Expression(self.register(storage, level), Precedence.CALL)
+            return Expression(self.tile_register(storage, value, axes, level), Precedence.CALL)
         assert isinstance(op, Op)
         match op:
             case ops.MakeRange():
                 return self.offset_coordinate(op, level, axes)
             case ops.Splat():
                 return self.body.scalar(op.value)
-            case ops.ExpandDims():
-                return self.value(op.value, level, self.without_axis(axes, op.axis))
-            case ops.Broadcast():
-                return self.value(op.value, level, self.narrowed(axes, op.value.type.shape))
+            case exchange.Join():
+                expression = self.joined(op, level, axes)
+            case Op() if isinstance(op, VIEWS):
+                ((operand, there),) = operands_of_view(op, axes, self.layout.shape)
+                return self.value(operand, level, there)
             case ops.Hint():
                 return self.value(op.value, level, axes)
             case SharedLoad():
@@ -401,6 +442,8 @@ class GroupWriter:
                 return Expression(
                     f"{self.body.shared_slot(op.slot, value.type)}[{index.text}]", Precedence.CALL
                 )
+            case SharedGather():
+                expression = self.gathered(op, level, axes)
             case ops.ArrayLoad() if value in self.vectors:
                 return Expression(
                     f"{self.vectors[value]}[{self.element if level == _ELEMENT else 0}]", Precedence.CALL
@@ -414,26 +457,65 @@ class GroupWriter:
             return self.declare(value, expression, level)
         return expression
 
-    def linear_index_of(self, shape: Sequence[int], level: int, axes: Axes) -> Expression:
+    def joined(self, op: exchange.Join, level: int, axes: Coordinates) -> Expression:
+        first, second = (self.value(v, level, c) for v, c in operands_of_view(op, axes, self.layout.shape))
+        which = axes[-1]
+        if which is None:
+            return first
+        if which == (1,):
+            return second
+        test = Expression(f"{self.position(which, level).inside(Precedence.ADD)} == 0", Precedence.EQUALITY)
+        return mathlib.select(op.first.type.dtype)(test, first, second)
+
+    def gathered(self, op: SharedGather, level: int, axes: Coordinates) -> Expression:
+        index = self.value(op.index, level, axes)
+        along = Expression(f"{index.inside(Precedence.AND)} & {op.shape[op.axis] - 1}", Precedence.BIT_AND)
+        slot = self.body.shared_slot(op.slot, tile_type(op.element.element, op.shape))
+        place = self.linear_index_of(op.shape, level, axes, {op.axis: along})
+        return Expression(f"{slot}[{place.text}]", Precedence.CALL)
+
+    def linear_index_of(
+        self,
+        shape: Sequence[int],
+        level: int,
+        axes: Coordinates,
+        other: dict[int, Expression] | None = None,
+    ) -> Expression:
+        """Row-major index in ``shape`` of the element at ``axes``; ``other``: some dimensions' indices."""
         terms, stride = [], 1
-        for size, axis in zip(reversed(shape), reversed(axes), strict=True):
-            if size > 1 and axis is not None:
-                position = self.coordinate(axis, level)
-                text = position.text if stride == 1 else f"{position.inside(Precedence.MUL)} * {stride}"
-                terms.append(text)
-            stride *= size
+        for dimension in reversed(range(len(shape))):
+            if shape[dimension] > 1:
+                position = (other or {}).get(dimension) or self.position(axes[dimension], level)
+                if position.text != "0":
+                    scaled = f"{position.inside(Precedence.MUL)} * {stride}"
+                    terms.append(position.inside(Precedence.ADD) if stride == 1 else scaled)
+            stride *= shape[dimension]
         return Expression(" + ".join(reversed(terms)) or "0", Precedence.ADD)
 
-    def offset_coordinate(self, op: ops.MakeRange, level: int, axes: Axes) -> Expression:
-        axis = axes[0]
-        position = Expression("0") if axis is None else self.coordinate(axis, level)
+    def position(self, coordinate: Coordinate, level: int) -> Expression:
+        """The index that a coordinate stands for."""
+        if coordinate is None:
+            return Expression("0")
+        if isinstance(coordinate, int):
+            return self.coordinate(coordinate, level)
+
+        def source(bit: Bit) -> tuple[str, int, int] | int:
+            if isinstance(bit, int):
+                return bit
+            axis, k = bit
+            return (self.coordinate(axis, level).inside(Precedence.ATOM), k, log2(self.layout.shape[axis]))
+
+        return Expression(assemble_bits([source(b) for b in coordinate]), Precedence.ANY)
+
+    def offset_coordinate(self, op: ops.MakeRange, level: int, axes: Coordinates) -> Expression:
+        position = self.position(axes[0], level)
         if op.start:
             position = Expression(f"{position.inside(Precedence.ADD)} + {op.start}", Precedence.ADD)
         if op.dtype.bits == 64:
             return Expression(f"{mathlib.type_name(op.dtype)}({position.text})", Precedence.CALL)
         return position
 
-    def load(self, op: ops.ArrayLoad, level: int, axes: Axes) -> Expression:
+    def load(self, op: ops.ArrayLoad, level: int, axes: Coordinates) -> Expression:
         offset = self.value(op.offset, level, axes)
         element = Expression(f"{self.body.input_name(op.array)}[{offset.text}]", Precedence.CALL)
         if op.mask is None:

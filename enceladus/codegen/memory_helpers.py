@@ -76,6 +76,15 @@ inline bool is_aligned(const {space} T* p) {{
 """
 
 
+_AS_ARRAY = """\
+// Part of the threadgroup memory as an array of T.
+template <typename T>
+inline threadgroup T* as_array(threadgroup uint4* arena) {
+  return reinterpret_cast<threadgroup T*>(arena);
+}
+"""
+
+
 @dataclass(slots=True)
 class MemoryHelpers:
     """Collects what a body needs: vector accesses as (elements, bytes of an element), and alignment tests."""
@@ -83,6 +92,7 @@ class MemoryHelpers:
     loads: set[tuple[int, int]] = field(default_factory=set)
     stores: set[tuple[int, int]] = field(default_factory=set)
     alignment: bool = False
+    arena: bool = False
 
     def load(self, count: int, size: int) -> str:
         """The name of the function that reads ``count`` elements of ``size`` bytes at a time."""
@@ -96,11 +106,13 @@ class MemoryHelpers:
 
     def header(self) -> str:
         """The helpers' text in namespace ``enceladus``; ``""`` if none is needed."""
-        return _header(frozenset(self.loads), frozenset(self.stores), self.alignment)
+        return _header(frozenset(self.loads), frozenset(self.stores), self.alignment, self.arena)
 
 
 @lru_cache(maxsize=256)
-def _header(loads: frozenset[tuple[int, int]], stores: frozenset[tuple[int, int]], alignment: bool) -> str:
+def _header(
+    loads: frozenset[tuple[int, int]], stores: frozenset[tuple[int, int]], alignment: bool, arena: bool
+) -> str:
     words = {_VECTOR_TYPES[count * size] for count, size in loads}
     parts = [_WORDS[name] for name in _VECTOR_TYPES.values() if name in words]
     if parts:
@@ -130,6 +142,8 @@ def _header(loads: frozenset[tuple[int, int]], stores: frozenset[tuple[int, int]
         )
     if alignment:
         parts += _both_spaces(_IS_ALIGNED)
+    if arena:
+        parts.append(_AS_ARRAY)
     if not parts:
         return ""
     return "namespace enceladus {\n\n" + "\n".join(parts) + "\n}  // namespace enceladus\n"

@@ -270,7 +270,7 @@ class ReductionWriter:
         if k:
             self.out.close()
         self.out.close()
-        self.out.line("threadgroup_barrier(mem_flags::mem_threadgroup);")
+        self.body.barrier()
         each_entry()
         w = self.body.names.unique("w")
         self.assign(pick, [f"{slot}[{base(turn) or '0'}]" for slot, turn in slots])

@@ -10,9 +10,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
+from enceladus.ir.coordinates import Bit, Coordinates, bits_of, log2
 from enceladus.ir.core import Block, Op, Value, operation
 from enceladus.ir.types import PointerType, TileType, tile_type
+
+
+class Places(NamedTuple):
+    """The (dimension, bit) of the tile's index that each bit of a register's or thread's number moves.
+
+    Registers are numbered (chunk, element of the vector); ``None``: threads that hold copies.
+    """
+
+    elements: tuple[tuple[int, int], ...]
+    threads: tuple[tuple[int, int] | None, ...]
+    chunks: tuple[tuple[int, int], ...]
+
+    @property
+    def registers(self) -> tuple[tuple[int, int], ...]:
+        """Bits of the register number, lowest first."""
+        return self.elements + self.chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +92,15 @@ class Blocked:
         dealt: list[int | None] = list(axes[vector : vector + threads])
         return axes[:vector], dealt + [None] * (threads - len(dealt)), axes[vector + threads :]
 
+    @property
+    def places(self) -> Places:
+        """Where each bit of (element, thread, chunk) moves."""
+        flat = [(axis, k) for axis in self.order for k in range(log2(self.shape[axis]))]
+        vector, threads = log2(self.vector), log2(self.threads)
+        dealt: list[tuple[int, int] | None] = list(flat[vector : vector + threads])
+        dealt += [None] * (threads - len(dealt))
+        return Places(tuple(flat[:vector]), tuple(dealt), tuple(flat[vector + threads :]))
+
     def __str__(self) -> str:
         return f"blocked(order={self.order}, vector={self.vector}, threads={self.threads})"
 
@@ -124,6 +151,22 @@ class Sliced:
         return self.chunks * self.vector
 
     @property
+    def places(self) -> Places:
+        """Where each bit of (element, thread, chunk) moves."""
+        outer = self.parent.places
+
+        def inside(bits: tuple[tuple[int, int] | None, ...]) -> list[tuple[int, int] | None]:
+            kept = self.kept
+            return [(kept.index(b[0]), b[1]) if b is not None and b[0] in kept else None for b in bits]
+
+        elements, threads, chunks = (inside(bits) for bits in outer)
+        return Places(
+            tuple(b for b in elements if b is not None),
+            tuple(threads),
+            tuple(b for b in chunks if b is not None),
+        )
+
+    @property
     def copy_bits(self) -> int:
         """The bits of a thread's index along which threads hold copies."""
         return sum(1 << k for k, axis in enumerate(self.parent.bits()[1]) if axis not in self.kept)
@@ -135,6 +178,44 @@ class Sliced:
 
     def __str__(self) -> str:
         return f"axes {self.kept} of {self.parent}"
+
+
+@dataclass(frozen=True, slots=True)
+class Viewed:
+    """What the threads of a group must hold of a tile that it reads under other ``coordinates``.
+
+    Bits of the index that are constant there are in registers, so that both values can be read.
+    """
+
+    shape: tuple[int, ...]
+    group: Blocked | Sliced
+    coordinates: Coordinates
+
+    @property
+    def places(self) -> Places:
+        """Where each bit of (element, thread, chunk) moves; registers that would be copies are left out."""
+        where: dict[Bit, tuple[int, int]] = {}
+        constant: list[tuple[int, int]] = []
+        for dimension, (coordinate, size) in enumerate(zip(self.coordinates, self.shape, strict=True)):
+            for k, bit in enumerate(bits_of(coordinate, size)):
+                if isinstance(bit, int):
+                    constant.append((dimension, k))
+                else:
+                    where[bit] = (dimension, k)
+        elements, threads, chunks = self.group.places
+        return Places(
+            tuple(where[b] for b in elements if b in where),
+            tuple(None if b is None else where.get(b) for b in threads),
+            (*(where[b] for b in chunks if b in where), *constant),
+        )
+
+    @property
+    def registers(self) -> int:
+        """How many elements each thread holds."""
+        return 1 << len(self.places.registers)
+
+    def __str__(self) -> str:
+        return f"{self.coordinates} of {self.group}"
 
 
 Layout = Blocked | Sliced
@@ -152,6 +233,16 @@ class TileGroup(Op):
 
     def result_types(self) -> tuple[TileType, ...]:
         return tuple(v.type for v in self.body.terminator.operands)
+
+
+@operation("convert")
+class Convert(Op):
+    """The same tile in the layout that the group after it reads it in; the result's ``layout`` says which."""
+
+    value: Value
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (self.value.type,)
 
 
 @operation("continue_if", pure=False)
@@ -173,6 +264,21 @@ class SharedStore(Op):
 
     def result_types(self) -> tuple[TileType, ...]:
         return ()
+
+
+@operation("shared_gather")
+class SharedGather(Op):
+    """Inside a group: the element of slot ``slot`` at this element's place in ``shape``, but ``index`` along
+    ``axis``, modulo the axis."""
+
+    index: Value
+    slot: int
+    element: PointerType
+    shape: tuple[int, ...]
+    axis: int
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (tile_type(self.element.element, self.index.type.shape),)
 
 
 @operation("shared_load")

@@ -26,14 +26,20 @@ _ONLY_TILE = (ops.AddPointer, ops.Load, ops.Store, exchange.Atomic, exchange.Ato
 _ONLY_ARRAY = (
     ops.ArrayLoad, ops.ArrayStore, ops.IsAligned, exchange.ArrayAtomic, exchange.ArrayAtomicCas,
 )  # fmt: skip
-_ONLY_LAID_OUT = (laid_out.TileGroup, laid_out.ContinueIf, laid_out.SharedLoad, laid_out.SharedStore)
+_ONLY_LAID_OUT = (
+    laid_out.TileGroup, laid_out.ContinueIf, laid_out.Convert,
+    laid_out.SharedGather, laid_out.SharedLoad, laid_out.SharedStore,
+)  # fmt: skip
 _ILLEGAL = {
     Stage.TILE: _ONLY_ARRAY + _ONLY_LAID_OUT,
     Stage.ARRAY: _ONLY_TILE + _ONLY_LAID_OUT,
     Stage.LAID_OUT: _ONLY_TILE,
 }
 #: What may handle tiles outside groups in the laid-out stage: control flow hands register tiles on.
-_CARRIES_TILES = (ops.For, ops.If, ops.Yield, exchange.Reduce, laid_out.TileGroup)
+_CARRIES_TILES = (
+    ops.For, ops.If, ops.Yield, laid_out.TileGroup, laid_out.Convert,
+    exchange.Reduce, exchange.Scan, exchange.Sort, exchange.Histogram, exchange.Pick,
+)  # fmt: skip
 
 
 def verify(function: Function, stage: Stage = Stage.TILE) -> None:

@@ -60,10 +60,13 @@ def _require_convertible(src: LinearLayout, dst: LinearLayout) -> None:
 
 
 @lru_cache(maxsize=4096)
-def plan_conversion(src: LinearLayout, dst: LinearLayout, element_bytes: int = 4) -> Plan:
+def plan_conversion(
+    src: LinearLayout, dst: LinearLayout, element_bytes: int = 4, vectors: bool = True
+) -> Plan:
     """The cheapest plan: rename registers, else shuffle in the SIMD group, else through threadgroup memory.
 
-    ``src`` must hold every element that ``dst`` asks for. Either side may hold copies.
+    ``src`` must hold every element that ``dst`` asks for. Either side may hold copies. Without ``vectors``
+    accesses of threadgroup memory move one element each.
     """
     _require_convertible(src, dst)
     if src.columns == dst.columns and src.ins == dst.ins:
@@ -72,8 +75,8 @@ def plan_conversion(src: LinearLayout, dst: LinearLayout, element_bytes: int = 4
     if sources is not None:
         return RegisterRename(src, dst, sources)
     plan = shuffle.plan_shuffle(src, dst)
-    if plan is None or plan.cycles(element_bytes) > shared.trip_cycles(src, dst, element_bytes):
-        return shared.plan_shared(src, dst, element_bytes)
+    if plan is None or plan.cycles(element_bytes) > shared.trip_cycles(src, dst, element_bytes, vectors):
+        return shared.plan_shared(src, dst, element_bytes, vectors)
     return plan
 
 

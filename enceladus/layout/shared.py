@@ -154,18 +154,18 @@ class _Sides(NamedTuple):
     vector: list[int]
 
 
-def _sides(src: LinearLayout, dst: LinearLayout, element_bytes: int) -> _Sides:
+def _sides(src: LinearLayout, dst: LinearLayout, element_bytes: int, vectors: bool = True) -> _Sides:
     free = src.free_masks()
     stores, loads = _owned(src.columns_of("lane"), free.get("lane", 0)), dst.columns_of("lane")
     threads = (*stores, *_owned(src.columns_of("warp"), free.get("warp", 0)), *loads, *dst.columns_of("warp"))
     common = gf2.intersection(src.columns_of("register"), dst.columns_of("register"))
-    most = gf2.log2(max(1, cost.MAX_VECTOR_BYTES // element_bytes))
+    most = gf2.log2(max(1, cost.MAX_VECTOR_BYTES // element_bytes)) if vectors else 0
     return _Sides(stores, loads, threads, gf2.new_modulo(threads, common)[:most])
 
 
-def trip_cycles(src: LinearLayout, dst: LinearLayout, element_bytes: int) -> int:
+def trip_cycles(src: LinearLayout, dst: LinearLayout, element_bytes: int, vectors: bool = True) -> int:
     """What `plan_shared` would cost, without planning it."""
-    vector = len(_sides(src, dst, element_bytes).vector)
+    vector = len(_sides(src, dst, element_bytes, vectors).vector)
     held = gf2.rank(src.columns_of("register")), gf2.rank(dst.columns_of("register"))
     return _cycles(sum([1 << bits - vector for bits in held]), 1 << vector, element_bytes)
 
@@ -211,8 +211,13 @@ def _access(layout: LinearLayout, swizzle: LinearLayout, vector: int, free: dict
     return SharedAccess(offsets, gf2.span(carried), gf2.span(bases), free.get("lane", 0), free.get("warp", 0))
 
 
-def plan_shared(src: LinearLayout, dst: LinearLayout, element_bytes: int = 4) -> SharedTrip:
-    """A trip through threadgroup memory without bank conflicts, by owners only, in the widest vectors."""
+def plan_shared(
+    src: LinearLayout, dst: LinearLayout, element_bytes: int = 4, vectors: bool = True
+) -> SharedTrip:
+    """A trip through threadgroup memory without bank conflicts, by owners only, in the widest vectors.
+
+    Without ``vectors`` every access moves one element.
+    """
     owner = gf2.Solver(src.columns)
     owners = [owner.solve(column) for column in dst.columns]
     if None in owners:
@@ -222,7 +227,7 @@ def plan_shared(src: LinearLayout, dst: LinearLayout, element_bytes: int = 4) ->
     owner_warps = [found >> above for found in owners if found is not None]
     crosses = owner_warps != [0] * (dst.in_bits - len(home)) + home
 
-    sides = _sides(src, dst, element_bytes)
+    sides = _sides(src, dst, element_bytes, vectors)
     width = element_bytes << len(sides.vector)
     pool = gf2.new_modulo((), sides.threads)
     pool += gf2.new_modulo((*sides.vector, *pool), gf2.units(src.out_bits))

@@ -22,8 +22,19 @@ from math import prod
 
 from enceladus.errors import CompilationError, InternalError
 from enceladus.ir import exchange, ops
+from enceladus.ir.coordinates import VIEWS, Coordinates, identity, log2, operands_of_view
 from enceladus.ir.core import Block, Function, Op, Value
-from enceladus.ir.laid_out import Blocked, ContinueIf, Layout, SharedLoad, SharedStore, Sliced, TileGroup
+from enceladus.ir.laid_out import (
+    Blocked,
+    ContinueIf,
+    Convert,
+    Layout,
+    SharedGather,
+    SharedStore,
+    Sliced,
+    TileGroup,
+    Viewed,
+)
 from enceladus.ir.types import pointer_type
 from enceladus.passes.affine import Analysis, uses_of
 from enceladus.passes.full_blocks import fastest_axis, is_cheap
@@ -33,6 +44,7 @@ from enceladus.passes.updates import ATOMICS, WRITES, Atomic
 
 _ACCESS = (ops.ArrayLoad, ops.ArrayStore)
 _SPLITS = (ops.Barrier, exchange.Reduce)
+_REMAPS = (exchange.Reshape, exchange.Transpose, exchange.Join, exchange.Pick)
 _WRAPPERS = (ops.ExpandDims, ops.Broadcast, ops.Hint)
 
 
@@ -58,6 +70,10 @@ class _Former:
         self.loop_depth = 0
         self.slots = 0
         self.out: list[Op] = []
+        #: conversions, with the group that reads the result and the coordinates it reads it under
+        self.conversions: list[tuple[Convert, TileGroup, Coordinates]] = []
+        #: accesses that a group makes under other coordinates than its own
+        self.elsewhere: set[Op] = set()
 
     def emit(self, op: Op, like: Op) -> Op:
         op.loc = like.loc
@@ -72,11 +88,14 @@ class _Former:
     # ------------------------------------------------------------------------------ blocks
 
     def block(self, block: Block) -> None:
-        later = _later_uses(block, self.is_used_update)
+        later = _later_uses(block, lambda op: self.splits(op) or self.wants_registers(op))
         outer, self.out = self.out, []
         stretch: list[Op] = []
         for position, op in enumerate(block.ops):
-            if not (op.blocks or isinstance(op, _SPLITS) or op.terminator or self.is_used_update(op)):
+            if stretch and self.wants_registers(op):
+                self.stretch(stretch, later[position])
+                stretch = []
+            if not (op.blocks or self.splits(op) or op.terminator):
                 stretch.append(op)
                 continue
             if stretch:
@@ -87,12 +106,27 @@ class _Former:
             self.stretch(stretch, _Uses(set(), set()))
         block.ops, self.out = self.out, outer
 
+    def splits(self, op: Op) -> bool:
+        """Whether ``op`` stands between groups."""
+        return isinstance(op, _SPLITS) or _reads_registers(op) or self.is_used_update(op)
+
+    def wants_registers(self, op: Op) -> bool:
+        """Whether ``op`` reads other threads' elements, so that its operand is worth making only once."""
+        match op:
+            case exchange.Gather():
+                return True
+            case exchange.Transpose():
+                return not is_cheap(op.value)
+        return False
+
     def region(self, op: Op) -> None:
         match op:
             case ops.Barrier():
                 self.order.clear()
             case exchange.Reduce():
                 self.reduce(op)
+            case exchange.Pick():
+                self.pick_scalar(op)
             case exchange.ArrayAtomic() | exchange.ArrayAtomicCas():
                 self.used_update(op)
                 return
@@ -116,6 +150,13 @@ class _Former:
                 for values in zip(*arms, op.results, strict=True):
                     self.join(values)
         self.out.append(op)
+
+    def pick_scalar(self, op: exchange.Pick) -> None:
+        """Every thread gets all elements, and takes one of them."""
+        whole = TileGroup(Blocked((1,), (0,), 1, self.threads), Block())
+        whole.loc = op.loc
+        bits = (0,) * log2(op.value.type.shape[0])
+        op.value = self.convert(op.value, whole, (bits or None,))
 
     @cached_property
     def uses(self) -> dict[Value, int]:
@@ -214,7 +255,7 @@ class _Former:
         op = value.owner
         if value.type.is_scalar:
             return True
-        if value in self.kept or not isinstance(op, Op) or op.blocks:
+        if value in self.kept or not isinstance(op, Op) or op.blocks or isinstance(op, exchange.Gather):
             return False
         return all(self.can_copy(v) for v in op.operands if not v.type.element.is_ptr())
 
@@ -228,20 +269,21 @@ class _Former:
 
     def make_group(self, shape: tuple[int, ...], roots: list[Op | Value]) -> None:
         group = TileGroup(Blocked(shape, tuple(range(len(shape))), 1, self.threads), Block())
+        first = roots[0].owner if isinstance(roots[0], Value) else roots[0]
+        assert isinstance(first, Op)
+        group.loc = first.loc
         copier = _Copier(self, group, shape, roots)
         yielded: list[Value] = []
+        own = identity(len(shape))
         for root in roots:
             if isinstance(root, Value):
                 yielded.append(root)
-                copier.value(root)
+                copier.value(root, own)
             else:
-                copier.op(root)
-        first = roots[0].owner if isinstance(roots[0], Value) else roots[0]
-        assert isinstance(first, Op)
-        end = ops.Yield(tuple(copier.mapping[v] for v in yielded))
+                copier.op(root, own)
+        end = ops.Yield(tuple(copier.copies[own][v] for v in yielded))
         end.loc, end.results = first.loc, ()
         group.body.ops.append(end)
-        group.loc = first.loc
         group.results = tuple(yielded)  # the originals are gone: later operations now use the register tiles
         for value in yielded:
             value.owner = group
@@ -289,23 +331,34 @@ class _Former:
         return None
 
     def shared_slot(self, tile: Value, like: Op) -> int:
-        """Put a register tile into threadgroup memory and return its slot."""
+        """Put a tile into threadgroup memory and return its slot."""
         slot = self.slots
         self.slots += 1
         if self.loop_depth:
             self.barrier(like)  # the previous iteration may still be reading
-        body = Block()
-        for op in (SharedStore(tile, slot), ops.Yield()):
-            op.loc, op.results = like.loc, ()
-            body.ops.append(op)
         shape = tile.type.shape
-        group = TileGroup(Blocked(shape, tuple(range(len(shape))), 1, self.threads), body)
-        self.emit(group, like)
-        self.register(group, [tile])
+        group = TileGroup(Blocked(shape, identity(len(shape)), 1, self.threads), Block())  # type: ignore[arg-type]
+        group.loc, group.results = like.loc, ()
+        copier = _Copier(self, group, shape, [tile])
+        for op in (SharedStore(copier.value(tile, copier.own), slot), ops.Yield()):
+            op.loc, op.results = like.loc, ()
+            group.body.ops.append(op)
+        self.out.append(group)
+        self.register(group, copier.inputs)
         self.barrier(like)
         return slot
 
     # ------------------------------------------------------------------------------ layouts
+
+    def convert(self, value: Value, group: TileGroup, coordinates: Coordinates) -> Value:
+        """A register tile as ``group`` reads it under ``coordinates``; no data moves where none has to."""
+        op = Convert(value)
+        op.loc = group.loc
+        op.results = (Value(value.type, op, value.name),)
+        self.out.append(op)
+        self.conversions.append((op, group, coordinates))
+        self.classes.find(value)
+        return op.results[0]
 
     def assign_layouts(self) -> None:
         """One layout per class of register tiles; groups without any choose freely."""
@@ -326,10 +379,16 @@ class _Former:
         for group, parent, kept in sliced:
             self.finish(group, Sliced(layouts[parent], kept))
         self.label(self.function.body, layouts)
+        for convert, group, coordinates in self.conversions:
+            convert.results[0].layout = Viewed(convert.value.type.shape, group.layout, coordinates)
 
     def choose(self, inner: list[Op], shape: tuple[int, ...]) -> Blocked:
         """The blocked layout that suits the memory accesses of a class."""
-        accesses = [op for op in inner if isinstance(op, _ACCESS) and op.offset.type.shape == shape]
+        accesses = [
+            op
+            for op in inner
+            if isinstance(op, _ACCESS) and op.offset.type.shape == shape and op not in self.elsewhere
+        ]
         axis = fastest_axis(accesses, self.analysis) if accesses else len(shape) - 1
         order = (axis, *(k for k in reversed(range(len(shape))) if k != axis))
         vector = max((a.vector for a in accesses), default=1)
@@ -349,8 +408,9 @@ class _Former:
         for value in block.arguments:
             self.label_value(value, layouts)
         for op in block.ops:
-            for value in op.results:
-                self.label_value(value, layouts)
+            if not isinstance(op, Convert):
+                for value in op.results:
+                    self.label_value(value, layouts)
             if op.control_flow and not isinstance(op, TileGroup):
                 for nested in op.blocks:
                     self.label(nested, layouts)
@@ -369,81 +429,95 @@ class _Former:
 
 
 class _Copier:
-    """Copies into one group everything that its roots need."""
+    """Copies into one group everything that its roots need.
+
+    One copy for each set of coordinates that an operation's result is read under: they decide how the group
+    reads the register tiles that it leads to.
+    """
 
     def __init__(self, former: _Former, group: TileGroup, shape: tuple[int, ...], roots: list[Op | Value]):
         self.former = former
         self.group = group
         self.shape = shape
-        self.mapping: dict[Value, Value] = {}
+        self.own = identity(len(shape))
+        self.copies: dict[Coordinates, dict[Value, Value]] = {self.own: {}}
+        self.converted: dict[tuple[Value, Coordinates], Value] = {}
         self.inputs: list[Value] = []
         self.roots = roots
 
-    def value(self, value: Value) -> Value:
+    def value(self, value: Value, coordinates: Coordinates) -> Value:
         if value.type.is_scalar or value.type.element.is_ptr():
             return value
-        copy = self.mapping.get(value)
+        copies = self.copies.get(coordinates)
+        if copies is None:
+            copies = self.copies[coordinates] = {}
+        copy = copies.get(value)
         if copy is not None:
             return copy
         op = value.owner
         if value in self.former.kept or not isinstance(op, Op) or op.blocks:
-            copy = self.register_tile(value)
+            copy = copies[value] = self.register_tile(value, coordinates)
         else:
-            self.op(op)
-            copy = self.mapping[value]
-        self.mapping[value] = copy
+            self.op(op, coordinates)
+            copy = copies[value]
         return copy
 
-    def register_tile(self, value: Value) -> Value:
-        if value.type.shape == self.shape and self.agrees(value):
+    def op(self, op: Op, coordinates: Coordinates) -> None:
+        """Append a copy of ``op``, behind copies of what it needs."""
+        copies = self.copies[coordinates]
+        if isinstance(op, VIEWS):
+            seen = operands_of_view(op, coordinates, self.shape)
+            copy = op.clone({operand: self.value(operand, there) for operand, there in seen})
+        elif isinstance(op, exchange.Gather):
+            copy = self.gather(op, coordinates)
+        else:
+            for operand in op.operands:
+                self.value(operand, coordinates)
+            copy = op.clone(copies)
+            if coordinates != self.own and isinstance(copy, _ACCESS):
+                copy.vector = 1
+                self.former.elsewhere.add(copy)
+        copies.update(zip(op.results, copy.results, strict=True))
+        self.group.body.ops.append(copy)
+
+    def gather(self, op: exchange.Gather, coordinates: Coordinates) -> SharedGather:
+        """The source lies in threadgroup memory, where any thread finds any element."""
+        slot = self.former.shared_slot(op.source, op)
+        index = self.value(op.index, coordinates)
+        element = pointer_type(op.source.type.dtype)
+        copy = SharedGather(index, slot, element, op.source.type.shape, op.axis)
+        copy.loc = op.loc
+        copy.results = (Value(op.results[0].type, copy, op.results[0].name),)
+        return copy
+
+    def register_tile(self, value: Value, coordinates: Coordinates) -> Value:
+        """How the group reads a tile that threads hold: as it is, as a slice of its own, or converted."""
+        if coordinates == self.own and value.type.shape == self.shape and self.agrees(value):
             self.inputs.append(value)
             return value
-        like = self.group.body.ops[0] if self.group.body.ops else self.former.out[-1]
-        slot = self.former.shared_slot(value, like)
-        load = SharedLoad(slot, pointer_type(value.type.dtype), value.type.shape)
-        load.loc = like.loc
-        load.results = (Value(value.type, load, value.name),)
-        self.group.body.ops.append(load)
-        return load.results[0]
+        if coordinates != self.own and self.slice(value, coordinates):
+            return value
+        # Which constant a bit has does not matter: see Viewed.
+        key = tuple(tuple(b or 0 for b in c) if isinstance(c, tuple) else c for c in coordinates)
+        found = self.converted.get((value, key))
+        if found is None:
+            found = self.converted[value, key] = self.former.convert(value, self.group, key)
+        return found
 
     def agrees(self, value: Value) -> bool:
         """Whether ``value`` can have the layout of the group's other register tiles."""
         return not self.inputs or self.former.classes.unite(self.inputs[0], value)
 
-    def slice(self, value: Value, kept: tuple[int, ...]) -> bool:
-        """Whether a register tile along the group's axes ``kept`` can stay where threads hold it."""
+    def slice(self, value: Value, coordinates: Coordinates) -> bool:
+        """Whether a register tile along some of the group's axes can stay where threads hold it."""
+        kept = tuple(axis for axis in coordinates if isinstance(axis, int))
+        if len(kept) != len(coordinates) or not len(set(kept)) == len(kept) < len(self.shape):
+            return False
         if value.type.shape != tuple(self.shape[axis] for axis in kept):
             return False
         # A register tile of the group's own shape fixes what the slice is a slice of.
         anchor = self.former.anchor(self.roots, self.shape)
         return anchor is not None and self.former.classes.make_slice(value, anchor, kept)
-
-    def op(self, op: Op) -> None:
-        if isinstance(op, ops.ExpandDims | ops.Broadcast) and self.broadcast_slice(op):
-            return
-        for operand in op.operands:
-            self.value(operand)
-        self.group.body.ops.append(op.clone(self.mapping))
-
-    def broadcast_slice(self, op: ops.ExpandDims | ops.Broadcast) -> bool:
-        """Keep the chain from a register tile to the group's shape, reading it as a slice of the group."""
-        kept = list(range(len(op.results[0].type.shape)))
-        if op.results[0].type.shape != self.shape:
-            return False
-        chain: list[Op] = []
-        value = op.results[0]
-        while isinstance(value.owner, ops.ExpandDims | ops.Broadcast) and value not in self.former.kept:
-            step = value.owner
-            chain.append(step)
-            if isinstance(step, ops.ExpandDims):
-                kept.pop(step.axis)
-            value = step.value
-        is_tile = value in self.former.kept or not isinstance(value.owner, Op) or bool(value.owner.blocks)
-        if value.type.is_scalar or not is_tile or not self.slice(value, tuple(kept)):
-            return False
-        self.mapping[value] = value
-        self.group.body.ops.extend(link.clone(self.mapping) for link in reversed(chain))
-        return True
 
 
 def _guard(group: TileGroup) -> None:
@@ -454,7 +528,7 @@ def _guard(group: TileGroup) -> None:
         group.results
         or not stores
         or len(masks) != 1
-        or any(isinstance(op, SharedStore) for op in group.body.ops)
+        or any(isinstance(op, (SharedStore, *_REMAPS)) for op in group.body.ops)
     ):
         return
     (mask,) = masks
@@ -489,6 +563,11 @@ class _Uses:
         self.tiles = tiles
 
 
+def _reads_registers(op: Op) -> bool:
+    """Whether ``op`` stands between groups and takes register tiles as they are."""
+    return isinstance(op, exchange.Pick) and op.results[0].type.is_scalar
+
+
 def _later_uses(block: Block, splits: Callable[[Op], bool]) -> dict[int, _Uses]:
     """For each position of ``block`` where a stretch may end: the tiles used from there on."""
     found: dict[int, _Uses] = {}
@@ -497,7 +576,7 @@ def _later_uses(block: Block, splits: Callable[[Op], bool]) -> dict[int, _Uses]:
     for position in range(len(block.ops) - 1, -1, -1):
         op = block.ops[position]
         for inner in (op, *[nested for arm in op.blocks for nested in arm.walk()]):
-            into = exact if inner.blocks or inner.terminator else tiles
+            into = exact if inner.blocks or inner.terminator or _reads_registers(inner) else tiles
             into.update([v for v in inner.operands if v.type.shape])
         if op.blocks or op.terminator or isinstance(op, _SPLITS) or splits(op):
             found[position] = _Uses(set(exact), set(tiles))

@@ -63,8 +63,12 @@ def is_cheap(value: Value) -> bool:
     match op:
         case ops.MakeRange() | ops.Splat():
             return True
-        case ops.ExpandDims() | ops.Broadcast() | ops.Hint():
+        case ops.ExpandDims() | ops.Broadcast() | ops.Hint() | exchange.Reshape() | exchange.Transpose():
             return is_cheap(op.value)
+        case exchange.Pick() if op.results[0].type.shape:
+            return is_cheap(op.value)
+        case exchange.Join():
+            return is_cheap(op.first) and is_cheap(op.second)
         case ops.Binary() | ops.Compare():
             dtype = op.lhs.type.element
             return not dtype.is_floating() and is_cheap(op.lhs) and is_cheap(op.rhs)
@@ -125,7 +129,11 @@ class _Splitter:
     def ends_stretch(self, op: Op) -> bool:
         if isinstance(op, ATOMICS):  # scalars must not pass the update that they depend on
             return self.uses.get(op.results[0], 0) > 0
-        return bool(op.blocks) or isinstance(op, ops.Barrier) or op.terminator
+        if isinstance(op, exchange.Transpose):  # a trip through threadgroup memory, once
+            return not is_cheap(op.value)
+        if isinstance(op, exchange.Pick) and op.results[0].type.is_scalar:
+            return True
+        return bool(op.blocks) or isinstance(op, ops.Barrier | exchange.Gather) or op.terminator
 
     def stretch(self, stretch: list[Op], used: set[Value]) -> list[Op]:
         """``stretch`` unchanged, or its scalar part followed by the two versions."""
