@@ -79,7 +79,7 @@ def test_compiling_to_text_loads_neither_mlx_nor_numpy():
 
 #: Operations that an engine handles by control flow, or that cannot reach it, with the reason.
 CONTROL_FLOW = {ops.For, ops.If, ops.Yield}
-LAID_OUT = {laid_out.TileGroup, laid_out.ContinueIf, laid_out.SharedLoad, laid_out.SharedStore}
+LAID_OUT = {cls for cls in vars(laid_out).values() if cls in OPERATIONS}
 POINTERS = {ops.AddPointer, ops.Load, ops.Store, exchange.Atomic, exchange.AtomicCas}
 
 
