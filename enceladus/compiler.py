@@ -35,7 +35,7 @@ from enceladus.passes.intervals import Intervals, largest_tile
 from enceladus.passes.roles import hazards, roles
 
 #: Operations for which there is no Metal code yet; the other engines have them.
-WITHOUT_METAL_CODE = frozenset((exchange.Scan, exchange.Sort, exchange.Histogram))
+WITHOUT_METAL_CODE = frozenset((exchange.Sort, exchange.Histogram))
 
 #: Called with a pass's name and the function after it; used for dumps, timing and verification.
 Listener = Callable[[str, Function], None]

@@ -20,6 +20,7 @@ from enceladus.codegen.mathlib import Expression, Precedence
 from enceladus.codegen.memory_helpers import MemoryHelpers
 from enceladus.codegen.names import Names
 from enceladus.codegen.reduction import ReductionWriter
+from enceladus.codegen.scan import ScanWriter
 from enceladus.codegen.threadgroup_memory import Region, ThreadgroupMemory
 from enceladus.codegen.tiles import RegisterTiles
 from enceladus.codegen.writer import Writer
@@ -252,6 +253,8 @@ class BodyWriter:
                     ConversionWriter(self, op).write()
                 case exchange.Pick():
                     self.pick(op)
+                case exchange.Scan():
+                    ScanWriter(self, op).write()
                 case ops.For():
                     self.loop(op)
                 case ops.If():

@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING
 
 from enceladus.codegen import mathlib
 from enceladus.codegen.bits import gather_bits, spread_bits
+from enceladus.codegen.combining import LANE_BITS, CombiningWriter, shuffle
 from enceladus.codegen.mathlib import Expression
-from enceladus.errors import InternalError
-from enceladus.ir import exchange, ops
+from enceladus.ir import exchange
 from enceladus.ir.core import Value
 from enceladus.ir.ops import BinaryKind
-from enceladus.ir.types import DType, float32, int32, uint32
+from enceladus.ir.types import float32, int32, uint32
 
 if TYPE_CHECKING:
     from enceladus.codegen.body import BodyWriter
 
-_LANE_BITS = 5
 _COMMUTATIVE = {
     BinaryKind.ADD, BinaryKind.MUL, BinaryKind.AND, BinaryKind.OR, BinaryKind.XOR,
     BinaryKind.MIN, BinaryKind.MAX, BinaryKind.MIN_NAN, BinaryKind.MAX_NAN,
@@ -42,67 +41,17 @@ _WHOLE_GROUP = {
 }  # fmt: skip
 
 
-class ReductionWriter:
+class ReductionWriter(CombiningWriter):
     """Writes one :class:`~enceladus.ir.exchange.Reduce` into ``body.writer``."""
 
     def __init__(self, body: BodyWriter, op: exchange.Reduce):
-        self.body = body
-        self.op = op
-        self.out = body.writer
-        layout = op.inputs[0].layout
-        physical = layout.blocked
-        axis = layout.kept[op.axis]
-        vector, self.threads, chunks = physical.bits()
-        if layout is not physical:
-            vector = [a for a in vector if a in layout.kept]
-            chunks = [a for a in chunks if a in layout.kept]
-        registers = [*vector, *chunks]
-        self.kept = [k for k, a in enumerate(registers) if a != axis]
-        self.inner = [
-            k for k, a in enumerate(registers) if a == axis
-        ]  #: register bits combined in the thread
-        self.along = [k for k, a in enumerate(self.threads) if a == axis]
-        self.others = [
-            k for k, a in enumerate(self.threads) if a is not None and a != axis and a in layout.kept
-        ]
-        self.late: list[int] = []  #: register bits combined after the threads, to keep the order
+        super().__init__(body, op)
         if self.along and not self.is_commutative():
-            self.late = [k for k in self.inner if k >= len(vector)]
-            self.inner = [k for k in self.inner if k < len(vector)]
+            self.postpone_chunks()
         self.entries = 1 << (len(self.kept) + len(self.late))
-
-    # ---------------------------------------------------------------------- combine function
-
-    def single(self) -> BinaryKind | None:
-        """The operation, where the combine function is just one."""
-        block = self.op.combine
-        if len(block.ops) != 2 or not isinstance(block.ops[0], ops.Binary):
-            return None
-        op = block.ops[0]
-        plain = (op.lhs, op.rhs) == block.arguments and block.terminator.operands == op.results
-        return op.kind if plain else None
 
     def is_commutative(self) -> bool:
         return self.single() in _COMMUTATIVE
-
-    def combine(self, earlier: list[str], later: list[str]) -> list[str]:
-        """Expressions of the combination of two lists of values; may write statements first."""
-        block = self.op.combine
-        values = [*earlier, *later]
-        known = {a: Expression(text) for a, text in zip(block.arguments, values, strict=True)}
-        wanted = set(block.terminator.operands)
-        for op in block.ops[:-1]:
-            (value,) = op.results
-            if isinstance(op, ops.Constant):
-                known[value] = mathlib.literal(op.value, op.dtype)
-                continue
-            expression = self.body.expressions.spell(op, [known[v] for v in op.operands])
-            if len(block.ops) > 2 or value not in wanted:
-                name = self.body.names.unique(value.name or "c")
-                self.out.line(f"const {mathlib.type_name(value.type.dtype)} {name} = {expression.text};")
-                expression = Expression(name)
-            known[value] = expression
-        return [known[v].text for v in block.terminator.operands]
 
     # --------------------------------------------------------------------------------- steps
 
@@ -110,7 +59,6 @@ class ReductionWriter:
         self.out.statement(self.op.loc)
         inputs = [self.input(v) for v in self.op.inputs]
         results = [self.declare(v) for v in self.op.results]
-        crosses = any(k >= _LANE_BITS for k in self.along)
         parts = results
         if self.late:
             parts = [self.array(v, self.entries, "part") for v in self.op.results]
@@ -123,16 +71,10 @@ class ReductionWriter:
             self.out.close()
         else:
             self.entry(inputs, parts, "")
-        if crosses:
+        if self.groups:
             self.across_groups(parts)
         if self.late:
             self.last(parts, results)
-
-    def input(self, value: Value) -> str:
-        name = self.body.tile_name(value)
-        if name is None:
-            raise InternalError(f"the tile {value!r} to reduce was never made")
-        return name
 
     def declare(self, value: Value) -> str:
         if not value.type.is_scalar:
@@ -182,19 +124,14 @@ class ReductionWriter:
         if k:
             self.assign(targets, current)
 
-    def assign(self, targets: list[str], values: list[str]) -> None:
-        for target, value in zip(targets, values, strict=True):
-            if target != value:
-                self.out.line(f"{target} = {value};")
-
     def across_lanes(self, current: list[str]) -> None:
-        lanes = [k for k in self.along if k < _LANE_BITS]
+        lanes = self.lanes
         if not lanes:
             return
         kind = self.single()
         dtype = self.op.inputs[0].type.dtype
         whole = _WHOLE_GROUP.get((kind, dtype)) if kind is not None else None
-        if whole and len(lanes) == _LANE_BITS:
+        if whole and len(lanes) == LANE_BITS:
             self.out.line(f"{current[0]} = {whole}({current[0]});")
             return
         s = self.body.names.unique("s")
@@ -205,7 +142,8 @@ class ReductionWriter:
             for name, value in zip(current, self.op.inputs, strict=True):
                 other = self.body.names.unique("other")
                 dtype = value.type.dtype
-                self.out.line(f"const {mathlib.type_name(dtype)} {other} = {self.shuffle(name, s, dtype)};")
+                text = shuffle("simd_shuffle_xor", name, s, dtype)
+                self.out.line(f"const {mathlib.type_name(dtype)} {other} = {text};")
                 others.append(other)
             if self.is_commutative():
                 self.assign(current, self.combine(current, others))
@@ -225,18 +163,9 @@ class ReductionWriter:
             high.append(names[1])
         self.assign(current, self.combine(low, high))
 
-    def shuffle(self, name: str, s: str, dtype: DType) -> str:
-        if dtype.is_bool():
-            return f"bool(simd_shuffle_xor(uint({name}), ushort({s})))"
-        if dtype.bits == 64:
-            return (
-                f"as_type<{mathlib.type_name(dtype)}>(simd_shuffle_xor(as_type<uint2>({name}), ushort({s})))"
-            )
-        return f"simd_shuffle_xor({name}, ushort({s}))"
-
     def across_groups(self, parts: list[str]) -> None:
         """One trip through threadgroup memory: SIMD groups leave their parts, every thread reads all."""
-        groups = [k for k in self.along if k >= _LANE_BITS]
+        groups = self.groups
         count = 1 << len(groups)
         places = 1 << len(self.others)
         size = self.entries * places * count

@@ -43,7 +43,7 @@ from enceladus.passes.store_order import StoreOrder
 from enceladus.passes.updates import ATOMICS, WRITES, Atomic
 
 _ACCESS = (ops.ArrayLoad, ops.ArrayStore)
-_SPLITS = (ops.Barrier, exchange.Reduce)
+_SPLITS = (ops.Barrier, exchange.Reduce, exchange.Scan)
 _REMAPS = (exchange.Reshape, exchange.Transpose, exchange.Join, exchange.Pick)
 _WRAPPERS = (ops.ExpandDims, ops.Broadcast, ops.Hint)
 
@@ -127,6 +127,8 @@ class _Former:
                 self.reduce(op)
             case exchange.Pick():
                 self.pick_scalar(op)
+            case exchange.Scan():
+                self.scan(op)
             case exchange.ArrayAtomic() | exchange.ArrayAtomicCas():
                 self.used_update(op)
                 return
@@ -302,6 +304,14 @@ class _Former:
             if not result.type.is_scalar:
                 self.classes.make_slice(result, first, kept)
                 self.kept.add(result)
+
+    def scan(self, op: exchange.Scan) -> None:
+        """Inputs and results share a layout."""
+        first = op.inputs[0]
+        for other in (*op.inputs[1:], *op.results):
+            if not self.classes.unite(first, other):
+                raise InternalError("inputs of a scan in different layouts")
+        self.kept.update(op.results)
 
     def register(self, group: TileGroup, tiles: list[Value]) -> None:
         self.groups.append(group)
