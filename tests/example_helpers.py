@@ -12,9 +12,9 @@ import pytest
 from tests.engines import ENGINES, HostTarget, engine
 from tests.test_examples import load
 
-#: What has no Metal code yet, so that its tests leave out the host executor: for lack of scans and histograms
-#: of tiles, and of atomic updates.
-WITHOUT_METAL_CODE: frozenset[str] = frozenset({"cumsum", "histogram_of_tiles"}) | frozenset(
+#: What has no Metal code yet, so that its tests leave out the host executor: for lack of histograms of
+#: tiles, and of atomic updates.
+WITHOUT_METAL_CODE: frozenset[str] = frozenset({"histogram_of_tiles"}) | frozenset(
     {"histogram_of_elements", "top_k"}
 )
 

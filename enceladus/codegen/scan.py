@@ -30,6 +30,8 @@ _WHOLE_GROUP = {
     (BinaryKind.ADD, int32): "simd_prefix_inclusive_sum",
     (BinaryKind.ADD, uint32): "simd_prefix_inclusive_sum",
 }
+#: Bytes of threadgroup memory up to which all totals of SIMD groups are exchanged at once.
+_AT_ONCE = 8192
 
 
 class ScanWriter(CombiningWriter):
@@ -97,7 +99,7 @@ class ScanWriter(CombiningWriter):
         if text.isidentifier():
             return text
         name = self.body.names.unique("at")
-        self.out.line(f"const int {name} = {text.removeprefix('(').removesuffix(')') if text[0] == '(' else text};")
+        self.out.line(f"const int {name} = {text[1:-1] if text[0] == '(' else text};")
         return name
 
     def elements(self, names: list[str], start: str, q: str) -> list[str]:
@@ -191,8 +193,9 @@ class ScanWriter(CombiningWriter):
     def over_chunks(self) -> None:
         """Where one SIMD group holds all of a chunk: its last lane knows the total of all chunks so far."""
         last = str((1 << len(self.inner)) - 1)
-        outside = 31 & ~self.lane_mask
-        source = f"({self.body.thread()} & {outside}) | {self.last_lane()}" if outside else str(self.last_lane())
+        source = str(self.last_lane())
+        if outside := 31 & ~self.lane_mask:
+            source = f"({self.body.thread()} & {outside}) | {source}"
         with ExitStack() as ends:
             k = self.each(ends, "k", self.scans)
             r = self.each(ends, "r", self.chunks, 1)
@@ -202,24 +205,32 @@ class ScanWriter(CombiningWriter):
             self.put_before(before, self.start(self.entry(k, self.visit(r, self.chunks))))
 
     def across_groups(self) -> None:
-        """SIMD groups leave the totals of their chunks; every thread combines those before its own."""
+        """SIMD groups leave the totals of their chunks; every thread combines those before its own.
+
+        All totals at once, with one barrier; where these are too many, one chunk at a time.
+        """
         count = 1 << len(self.groups)
         places = 1 << len(self.others)
-        size = self.scans * self.chunks * places * count
         thread = self.body.thread()
-        slots = [self.body.partials(dtype, size) for dtype in self.dtypes]
-        place = gather_bits(thread, self.others, len(self.threads)) if self.others else ""
-        found = gather_bits(thread, self.groups, len(self.threads))
         group = self.body.names.unique("group")
+        found = gather_bits(thread, self.groups, len(self.threads))
         order = f"{count - 1} - ({found});  // from the last" if self.op.reverse else f"{found};"
         self.out.line(f"const int {group} = {order}")
+        place = gather_bits(thread, self.others, len(self.threads)) if self.others else ""
 
-        def left(k: str, r: str, unit: str) -> list[str]:
-            entry = self.entry(k, r)
+        entries = self.scans * self.chunks
+        bytes = entries * places * count * sum(dtype.itemsize for dtype in self.dtypes)
+        at_once = entries == 1 or bytes * (2 if self.body.loop_depth else 1) <= _AT_ONCE
+        size = places * count * (entries if at_once else 1)
+        self.body.loop_depth += not at_once  # chunks take turns, as iterations do
+        slots = [self.body.partials(dtype, size) for dtype in self.dtypes]
+        self.body.loop_depth -= not at_once
+
+        def left(entry: str, unit: str) -> list[str]:
             indices = []
             for _, turn in slots:
                 terms = [turn] if turn else []
-                if entry:
+                if entry and at_once:
                     terms.append(f"{entry} * {places * count}")
                 if place:
                     terms.append(f"({place}) * {count}")
@@ -228,29 +239,56 @@ class ScanWriter(CombiningWriter):
                 indices.append(" + ".join(terms) or "0")
             return [f"{slot}[{index}]" for (slot, _), index in zip(slots, indices, strict=True)]
 
-        with ExitStack() as ends:
-            self.when(ends, f"({thread} & {self.copies | self.lane_mask}) == {self.last_lane()}")
-            k = self.each(ends, "k", self.scans)
-            r = self.each(ends, "r", self.chunks)
+        def leave(entry: str) -> None:
             last = str((1 << len(self.inner)) - 1)
-            self.assign(left(k, r, group), self.elements(self.results, self.start(self.entry(k, r)), last))
-        self.out.line("threadgroup_barrier(mem_flags::mem_threadgroup);")
+            self.assign(left(entry, group), self.elements(self.results, self.start(entry), last))
+
+        def barrier() -> None:
+            self.out.line("threadgroup_barrier(mem_flags::mem_threadgroup);")
+
+        def take_turns() -> None:
+            for _, turn in slots:
+                if turn:  # the next time round writes where nobody still reads
+                    self.out.line(f"{turn} ^= {size};")
+
+        # Totals are left by the lanes visited last, and of threads with copies by one.
+        chosen = self.copies | self.lane_mask
+        if at_once:
+            with ExitStack() as ends:
+                if chosen:
+                    self.when(ends, f"({thread} & {chosen}) == {self.last_lane()}")
+                k = self.each(ends, "k", entries)
+                leave(k)
+            barrier()
         with ExitStack() as ends:
             k = self.each(ends, "k", self.scans)
-            first = self.visit("0", self.chunks)
-            total = self.variables("total", left(k, first if self.late else "", ""))
+            first = left(self.entry(k, self.visit("0", self.chunks) if self.late else ""), "")
+            total = self.variables("total", first if at_once else [f"{t}(0)" for t in self.types])
             r = self.each(ends, "r", self.chunks)
-            chunk = self.visit(r, self.chunks) if r else ""
+            entry = self.entry(k, self.visit(r, self.chunks) if r else "")
+            if not at_once:
+                with ExitStack() as branch:
+                    if chosen:
+                        self.when(branch, f"({thread} & {chosen}) == {self.last_lane()}")
+                    leave(entry)
+                barrier()
             before = self.variables("before", total)
             with ExitStack() as loop:
                 w = self.each(loop, "w", count)
                 self.out.open(f"if ({w} == {group})")
                 self.assign(before, total)
                 self.out.close()
-                self.when(loop, f"{r} > 0 || {w} > 0" if r else f"{w} > 0")
-                self.assign(total, self.combine(total, left(k, chunk, w)))
-            self.when(ends, f"{r} > 0 || {group} > 0" if r else f"{group} > 0")
-            self.put_before(before, self.start(self.entry(k, chunk)))
-        for _, turn in slots:
-            if turn:  # the next time round writes where nobody still reads
-                self.out.line(f"{turn} ^= {size};")
+                self.out.open(f"if ({r} > 0 || {w} > 0)" if r else f"if ({w} > 0)")
+                with self.body.names.scope():
+                    self.assign(total, self.combine(total, left(entry, w)))
+                if not at_once:
+                    self.out.otherwise()
+                    self.assign(total, left(entry, w))
+                self.out.close()
+            with ExitStack() as branch:
+                self.when(branch, f"{r} > 0 || {group} > 0" if r else f"{group} > 0")
+                self.put_before(before, self.start(entry))
+            if not at_once:
+                take_turns()
+        if at_once:
+            take_turns()

@@ -295,10 +295,7 @@ class _Former:
 
     def reduce(self, op: exchange.Reduce) -> None:
         """Inputs share a layout; a result that is a tile is a slice of it."""
-        first = op.inputs[0]
-        for other in op.inputs[1:]:
-            if not self.classes.unite(first, other):
-                raise InternalError("inputs of a reduction in different layouts")
+        first = self.together(op)
         kept = tuple(axis for axis in range(len(first.type.shape)) if axis != op.axis)
         for result in op.results:
             if not result.type.is_scalar:
@@ -307,11 +304,23 @@ class _Former:
 
     def scan(self, op: exchange.Scan) -> None:
         """Inputs and results share a layout."""
-        first = op.inputs[0]
-        for other in (*op.inputs[1:], *op.results):
-            if not self.classes.unite(first, other):
-                raise InternalError("inputs of a scan in different layouts")
+        first = self.together(op)
+        for result in op.results:
+            if not self.classes.unite(first, result):
+                raise InternalError("the result of a scan in another layout than its input")
         self.kept.update(op.results)
+
+    def together(self, op: exchange.Reduce | exchange.Scan) -> Value:
+        """Give the inputs one layout; the first of them."""
+        first = op.inputs[0]
+        if not all(self.classes.unite(first, other) for other in op.inputs[1:]):
+            raise CompilationError(
+                f"the tiles of this {op.mnemonic} are what reductions of different tiles left, so that "
+                "threads hold different elements of each",
+                "make them in one kernel, and combine them in a second one that loads them",
+                op.loc,
+            )
+        return first
 
     def register(self, group: TileGroup, tiles: list[Value]) -> None:
         self.groups.append(group)
