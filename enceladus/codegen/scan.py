@@ -259,7 +259,7 @@ class ScanWriter(CombiningWriter):
                     self.when(ends, f"({thread} & {chosen}) == {self.last_lane()}")
                 k = self.each(ends, "k", entries)
                 leave(k)
-            barrier()
+            self.body.barrier()
         with ExitStack() as ends:
             k = self.each(ends, "k", self.scans)
             first = left(self.entry(k, self.visit("0", self.chunks) if self.late else ""), "")
