@@ -51,6 +51,7 @@ import mlx.core as mx
 from enceladus import knobs
 from enceladus.frontend.function import MISSING, KernelFunction
 from enceladus.ir.types import DType
+from enceladus.mlx_bridge import gradients
 from enceladus.mlx_bridge.fresh import FreshArray
 from enceladus.mlx_bridge.grid import resolve
 from enceladus.mlx_bridge.launch import Launch
@@ -215,10 +216,46 @@ def make_run(
         arrays = "".join(f"{name}, " for name in leaf_names)
         scalars = _scalars_expression(launch, numbers, namespace)
         lines = [f"    return _e_launch(({arrays}), {scalars})"]
+    lines[:0] = _traced_lines(kernel, launch, leaf_names, numbers, namespace)
     source = "\n".join([f"def run({', '.join(runtime)}):", *lines])
     exec(_code(source, f"<plan of {kernel.name}>"), namespace)
     run: Callable[..., Any] = namespace["run"]
     return run
+
+
+def _traced_lines(
+    kernel: KernelFunction,
+    launch: Launch,
+    leaf_names: list[str],
+    numbers: dict[str, Any],
+    namespace: dict[str, Any],
+) -> list[str]:
+    """Where a gradient may be asked for, the launch is one with a derivative; see ``gradients``."""
+    inputs = ", ".join(leaf_names[place] for place in gradients.inputs_of(launch))
+    if not inputs or launch.derivative is None:
+        return []
+    floats = [
+        p.name for p in kernel.parameters if not p.constexpr and isinstance(numbers[p.name], float)
+    ]
+    # Not the arrays that the launch was prepared with: they would be kept alive.
+    constants = {name: value for name, value in numbers.items() if not isinstance(value, mx.array)}
+    namespace.update(
+        _e_probe=gradients.probe,
+        _e_hits=gradients.hits,
+        _e_confirm=gradients.confirm,
+        _e_traced=gradients.run_traced,
+        _e_prepared=launch,
+        _e_constants=constants,
+    )
+    arrays = "".join(f"{name}, " for name in leaf_names)
+    values = ", ".join(["**_e_constants", *(f"{name!r}: {name}" for name in floats)])
+    return [
+        f"    _e_probe({inputs})",
+        f"    if _e_hits and _e_confirm({inputs}):",
+        f"        _e_values = {{{values}}}",
+        f"        _e_packed = {_scalars_expression(launch, numbers, namespace)}",
+        f"        return _e_traced(_e_prepared, ({arrays}), _e_packed, _e_values, _e_values)",
+    ]
 
 
 def _scalars_expression(launch: Launch, numbers: dict[str, Any], namespace: dict[str, Any]) -> str:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import mlx.core as mx
 
 from enceladus.codegen.kernel import Role
 from enceladus.ir.core import Function
+from enceladus.mlx_bridge import gradients
 from enceladus.mlx_bridge.arguments import ArrayLeaf, BoundArguments, mlx_to_numpy
 from enceladus.mlx_bridge.fresh import FreshArray
 from enceladus.mlx_bridge.grid import Grid
-from enceladus.mlx_bridge.launch import as_mlx, check_roles, distinct_pairs, require_distinct
+from enceladus.mlx_bridge.launch import check_roles, distinct_pairs, require_distinct
 from enceladus.passes.roles import hazards, roles
 
 
@@ -20,10 +22,15 @@ def roles_of(function: Function) -> dict[str, Role]:
     return {value.name: role for value, role in roles(function).items()}
 
 
-def launch_graph(function: Function, kernel_name: str, bound: BoundArguments, grid: Grid) -> Any:
+def launch_graph(
+    function: Function,
+    kernel_name: str,
+    bound: BoundArguments,
+    grid: Grid,
+    derivative: gradients.Derivative,
+    constants: Mapping[str, Any],
+) -> Any:
     """Run ``function`` on ``grid``: the written array, a tuple of them, or ``None``. Nothing is evaluated."""
-    from enceladus.mlx_bridge.targets.graph import run
-
     found = roles_of(function)
     arrays = bound.arrays
     check_roles(kernel_name, arrays, found)
@@ -31,18 +38,21 @@ def launch_graph(function: Function, kernel_name: str, bound: BoundArguments, gr
     values = [leaf.value for leaf in arrays]
     require_distinct(distinct_pairs(kernel_name, found, pairs, arrays), values)
 
-    order = {value.name: position for position, value in enumerate(function.arguments)}
     written = [leaf for leaf in arrays if found[leaf.name].is_written]
-    results: dict[int, mx.array] = {}
+    results: dict[str, mx.array] = {}
     if 0 not in grid and any(leaf.size for leaf in written):
-        arguments: list[Any] = [None] * len(order)
-        for leaf in bound.leaves:
-            if leaf.name in order:
-                value = as_mlx(leaf.value) if isinstance(leaf, ArrayLeaf) else leaf.value
-                arguments[order[leaf.name]] = value
-        initial = {order[leaf.name]: arguments[order[leaf.name]] for leaf in written}
-        results = run(function, grid, arguments, initial)
-    return finish(written, {leaf.name: results.get(order[leaf.name]) for leaf in written})
+        call = gradients.Call(
+            grid=grid,
+            names=[leaf.name for leaf in arrays],
+            arrays=values,
+            inputs=[i for i, x in enumerate(values) if isinstance(x, mx.array)],
+            outputs=[i for i, leaf in enumerate(arrays) if found[leaf.name].is_written],
+            numbers={leaf.name: leaf.value for leaf in bound.scalars},
+            constants=constants,
+        )
+        made = derivative.trace_in_graph(call)
+        results = {leaf.name: new for leaf, new in zip(written, made, strict=True)}
+    return finish(written, {leaf.name: results.get(leaf.name) for leaf in written})
 
 
 def finish(written: list[ArrayLeaf], results: dict[str, Any]) -> Any:

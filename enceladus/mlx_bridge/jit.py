@@ -13,10 +13,11 @@ from typing import Any, overload
 from enceladus import knobs
 from enceladus.frontend.function import KernelFunction
 from enceladus.ir.builder import current_emitter
-from enceladus.mlx_bridge import engines, fastpath
+from enceladus.mlx_bridge import engines, fastpath, gradients
 from enceladus.mlx_bridge import grid as grids
 from enceladus.mlx_bridge.arguments import BoundArguments, Classifier, bind, complete
 from enceladus.mlx_bridge.compilation import Compilations
+from enceladus.mlx_bridge.gradients import Derivative
 from enceladus.mlx_bridge.launch import Launch, Request, prepare
 from enceladus.mlx_bridge.specialization import SpecializationKey
 from enceladus.mlx_bridge.warm import Warm
@@ -63,6 +64,8 @@ class JITFunction:
         self._registered: dict[tuple[str, int], tuple[Any, Any]] = {}
         self._plans: dict[Any, Callable[..., Any]] = {}
         self._templates: dict[Any, tuple[SpecializationKey, Launch]] = {}
+        self._derivatives: dict[SpecializationKey, Derivative] = {}
+        self._vjp: Callable[..., Any] | None = None
         self._lock = threading.Lock()
         self._launch: Callable[..., Any] = self._first_launch
 
@@ -130,10 +133,15 @@ class JITFunction:
             from enceladus.mlx_bridge.graph_launch import launch_graph
 
             function = self._compilations.function(call.key)
-            return launch_graph(function, self.__name__, call.bound, call.grid)
+            derivative = self._derivative(call.key)
+            return launch_graph(function, self.__name__, call.bound, call.grid, derivative, values)
         launch = self._prepare(call)
         if kinds is None:
-            return launch.run([leaf.value for leaf in call.bound.arrays])
+            arrays = [leaf.value for leaf in call.bound.arrays]
+            if gradients.is_traced(arrays):
+                numbers = {leaf.name: leaf.value for leaf in call.bound.scalars}
+                return gradients.run_traced(launch, arrays, None, numbers, values)
+            return launch.run(arrays)
         if len(self._templates) >= fastpath.PLAN_LIMIT:
             self._templates.clear()
         self._templates[kinds] = (call.key, launch)
@@ -179,8 +187,18 @@ class JITFunction:
                 remap=call.key.grid_remap,
                 compile=lambda track: self._compilations.kernel(replace(call.key, track_writes=track)),
                 register=lambda compiled: self._register(call.engine, compiled),
+                derivative=self._derivative(call.key),
             )
         )
+
+    def _derivative(self, key: SpecializationKey) -> Derivative:
+        """The derivative of a specialization, made once; nothing is compiled for it until it is needed."""
+        key = replace(key, grid_remap=False)
+        found = self._derivatives.get(key)
+        if found is None:
+            function = partial(self._compilations.function, key)
+            found = self._derivatives[key] = Derivative(self.__name__, function, lambda: self._vjp)
+        return found
 
     def _register(self, engine: str, compiled: Any) -> Any:
         """MLX's kernel object, made once for each compiled kernel."""
@@ -262,6 +280,22 @@ class JITFunction:
             close = _closest(name, known)
             advice = close or f"; its parameters are {', '.join(names)}"
             raise TypeError(f"{self.__name__}() got an unexpected keyword argument {name!r}{advice}")
+
+    # ------------------------------------------------------------------------------- gradients
+
+    def vjp(self, rule: Callable[..., Any]) -> Callable[..., Any]:
+        """Decorator: ``rule`` computes the kernel's gradients from now on, in all engines that have them.
+
+        ``rule(primals, cotangents, outputs)`` gets a dictionary of the launch's arguments by name (arrays
+        with their contents from before the launch, numbers and constexprs; no fresh outputs; items of a
+        tuple as ``name_0``, ``name_1``), and what the launch returned together with the cotangents of it
+        (each one array, or a tuple of several). It returns a dictionary from names of array arguments to
+        gradients of the same shapes; a missing name or ``None`` means 0. It may launch other kernels.
+        """
+        if not callable(rule):
+            raise TypeError(f"@{self.__name__}.vjp takes a function, not {type(rule).__name__}")
+        self._vjp = rule
+        return rule
 
     # ------------------------------------------------------------------------------ inspection
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
@@ -31,6 +31,9 @@ from enceladus.mlx_bridge.fresh import FreshArray
 from enceladus.mlx_bridge.grid import Grid, thread_grid
 from enceladus.mlx_bridge.scalars import Packer
 from enceladus.mlx_bridge.updates import Finish
+
+if TYPE_CHECKING:
+    from enceladus.mlx_bridge.gradients import Derivative
 
 #: MLX binds smaller inputs in constant address space, whose offsets must be multiples of 4 bytes.
 _SMALL = 8
@@ -86,6 +89,8 @@ class Launch:
     packer: Packer | None = None  #: makes ``scalars`` from other numbers
     distinct: list[tuple[int, int, str]] = field(default_factory=list)
     runs: bool = True  #: ``False``: nothing to do on the GPU (an empty grid, or only empty outputs)
+    programs: Grid = (0, 0, 0)  #: the grid in programs
+    derivative: Derivative | None = None
 
     def run(self, arrays: Sequence[Any], scalars: mx.array | None = None) -> Any:
         """Launch with these array leaves (in order); the written array, a tuple of them, or ``None``.
@@ -93,20 +98,32 @@ class Launch:
         ``scalars`` takes the place of the prepared ones.
         """
         require_distinct(self.distinct, arrays)
-        results = []
+        return self.finish(arrays, self.compute(arrays, scalars))
+
+    def compute(self, arrays: Sequence[Any], scalars: mx.array | None = None) -> list[mx.array | None]:
+        """The new contents of each written array, ``None`` where nothing is written; changes no array."""
         made = self._launch(arrays, scalars) if self.runs else []
+        contents: list[mx.array | None] = []
         for output in self.outputs:
-            value = arrays[output.leaf]
             if not self.runs or 0 in output.shape:
-                results.append(value.materialize() if output.fresh else value)
+                contents.append(None)
                 continue
             new = made[output.index]
             if output.finish is not None:
                 new = output.finish(new, value)
             if output.mark >= 0:
-                old = as_mlx(value)
-                new = mx.where(made[output.mark], new, old)
-            if output.fresh:
+                new = mx.where(made[output.mark], new, as_mlx(arrays[output.leaf]))
+            contents.append(new)
+        return contents
+
+    def finish(self, arrays: Sequence[Any], contents: Sequence[mx.array | None]) -> Any:
+        """Hand over what :meth:`compute` made: rebind or fill existing arrays, return the results."""
+        results = []
+        for output, new in zip(self.outputs, contents, strict=True):
+            value = arrays[output.leaf]
+            if new is None:
+                results.append(value.materialize() if output.fresh else value)
+            elif output.fresh:
                 results.append(new)
             elif output.numpy:
                 mlx_to_numpy(new, value)
@@ -152,6 +169,7 @@ class Launch:
                 if coverage.holds(output.conditions, grid, size, values) != output.covered:
                     return None
         other = copy(self)
+        other.programs = grid
         other.grid = thread_grid(grid, self.compiled.num_warps, self.engine, remap)
         if self.packer is not None:
             other.scalars = self.packer(*[values[name] for name in self.packer.names])
@@ -215,6 +233,7 @@ class Request:
     compile: Callable[[tuple[str, ...]], CompiledKernel]
     #: Make MLX's kernel object from a compiled kernel.
     register: Callable[[CompiledKernel], Callable[..., list[mx.array]]]
+    derivative: Derivative | None = None
 
 
 def prepare(request: Request) -> Launch:
@@ -250,6 +269,8 @@ def prepare(request: Request) -> Launch:
         grid=(0, 0, 0),
         threadgroup=(32 * request.num_warps, 1, 1),
         distinct=distinct_pairs(request.kernel_name, roles, compiled.hazards, leaves),
+        programs=request.grid,
+        derivative=request.derivative,
     )
     if 0 in request.grid or all(0 in output.shape for output in outputs):
         launch.runs = False

@@ -267,13 +267,20 @@ _BOOL_BINARY: dict[BinaryKind, ArrayFunction] = {
 # -------------------------------------------------------------------------------------- floats
 
 
+# Equal operands differ at most in the sign of zero; the sums below get it right. They add only zeros, and no
+# derivative, to MLX's result: of equal operands the second one gets the whole gradient.
+
+
 def _minimum_nan(x: mx.array, y: mx.array) -> mx.array:
-    # Equal operands differ at most in the sign of zero: -0 if one of them is.
-    return mx.where((x == y) & (x == _like(x, 0)), -(-x + -y), mx.minimum(x, y))
+    chosen = mx.minimum(x, y)
+    are_zero = (x == y) & (x == _like(x, 0))
+    return mx.where(are_zero, -(mx.stop_gradient(-x + -y) + -chosen), chosen)
 
 
 def _maximum_nan(x: mx.array, y: mx.array) -> mx.array:
-    return mx.where((x == y) & (x == _like(x, 0)), x + y, mx.maximum(x, y))
+    chosen = mx.maximum(x, y)
+    are_zero = (x == y) & (x == _like(x, 0))
+    return mx.where(are_zero, mx.stop_gradient(x + y) + chosen, chosen)
 
 
 def _number(choose: ArrayFunction) -> ArrayFunction:

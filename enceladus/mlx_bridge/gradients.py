@@ -1,0 +1,304 @@
+"""Gradients of launches: ``mx.grad``, ``mx.vjp`` and ``mx.value_and_grad`` through a kernel.
+
+MLX's kernel primitive has no derivative. A launch on arrays that MLX is tracing therefore goes through an
+``mx.custom_function``: forward it is the launch, backward a rule (see :class:`Derivative`). All other
+launches stay as they were; what they pay is one question, :func:`is_traced`.
+
+MLX has no public way to ask whether an array is being traced. But a function under ``mx.compile`` says so:
+called with traced arrays, its Python body runs again, and is replayed from the cache otherwise. The answer is
+yes inside every transformation (grad, vjp, compile, vmap, export), because any of them may be inside a grad.
+
+MLX cannot export an ``mx.custom_function``: :func:`no_gradients` leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import mlx.core as mx
+
+from enceladus.errors import CompilationError
+from enceladus.mlx_bridge.fresh import FreshArray
+
+if TYPE_CHECKING:
+    from enceladus.ir.core import Function
+    from enceladus.mlx_bridge.launch import Launch
+
+Rule = Callable[..., Any]
+
+_disabled: ContextVar[bool] = ContextVar("enceladus_no_gradients", default=False)
+
+# ------------------------------------------------------------------------------ tracing or not
+
+#: Threads whose last question ran the body of the probe.
+hits: set[int] = set()
+
+
+def _body(*_: mx.array) -> None:
+    hits.add(get_ident())
+
+
+#: ``probe(*arrays)`` leaves this thread's number in ``hits`` if an array is traced, or MLX saw no arrays of
+#: such types before (:func:`confirm` finds out).
+probe: Callable[..., None] = mx.compile(_body, shapeless=True)
+
+
+def confirm(*arrays: mx.array) -> bool:
+    """After ``probe(*arrays)`` left something in ``hits``: whether one of these arrays is being traced."""
+    thread = get_ident()
+    if thread not in hits:
+        return False
+    hits.discard(thread)
+    probe(*arrays)  # what was only MLX's first sight of such arrays is in its cache now
+    if thread not in hits:
+        return False
+    hits.discard(thread)
+    return True
+
+
+def is_traced(arrays: Sequence[Any]) -> bool:
+    """Whether one of the MLX arrays among ``arrays`` belongs to a transformation in progress."""
+    found = [x for x in arrays if isinstance(x, mx.array)]
+    if not found:
+        return False
+    probe(*found)
+    return bool(hits) and confirm(*found)
+
+
+@contextmanager
+def no_gradients() -> Iterator[None]:
+    """Launches inside get no gradient, so that ``mx.export_function`` can export what they add to the graph.
+
+    Asking for a gradient of such a launch fails in MLX on a GPU; on the CPU's engine, whose launches
+    are made of MLX operations, there still is one, but not one that was given by ``@kernel.vjp``.
+    """
+    token = _disabled.set(True)
+    try:
+        yield
+    finally:
+        _disabled.reset(token)
+
+
+def are_wanted() -> bool:
+    return not _disabled.get()
+
+
+# ------------------------------------------------------------------------------------- calls
+
+
+@dataclass(slots=True)
+class Call:
+    """One launch, as its derivative sees it.
+
+    ``names`` and ``arrays``: the array leaves. ``inputs``: places of those whose contents matter.
+    ``outputs``: places of the written ones, in order. ``numbers``: scalar leaf → value; ``constants``: every
+    parameter that is no run-time array → its value.
+    """
+
+    grid: tuple[int, int, int]
+    names: list[str]
+    arrays: list[Any]
+    inputs: list[int]
+    outputs: list[int]
+    numbers: Mapping[str, Any]
+    constants: Mapping[str, Any]
+
+    def filled(self, inputs: Sequence[mx.array]) -> list[Any]:
+        """The array leaves, with these in the place of ``inputs``."""
+        arrays = list(self.arrays)
+        for place, array in zip(self.inputs, inputs, strict=True):
+            arrays[place] = array
+        return arrays
+
+
+@dataclass(slots=True)
+class Derivative:
+    """The derivative of one specialization of a kernel. ``own``: the rule of ``@kernel.vjp``, or ``None``."""
+
+    kernel: str
+    function: Callable[[], Function]
+    own: Callable[[], Rule | None]
+    _refusals: dict[str, CompilationError] | None = field(default=None, repr=False)
+
+    def refusals(self) -> dict[str, CompilationError]:
+        """Array leaf → why there is no gradient with respect to it."""
+        if self.own() is not None:
+            return {}
+        if self._refusals is None:
+            from enceladus.autodiff.activity import refusals
+
+            self._refusals = {array.name: error for array, error in refusals(self.function()).items()}
+        return self._refusals
+
+    def tie(self, call: Call, forward: Callable[[list[Any]], list[mx.array]]) -> list[mx.array]:
+        """``forward`` of the array leaves as a node of MLX's graph that has this derivative."""
+        refusals = self.refusals()
+        inputs = []
+        for place in call.inputs:
+            array, name = call.arrays[place], call.names[place]
+            inputs.append(_refusing(array, refusals[name]) if name in refusals else array)
+        if not inputs:
+            return forward(call.arrays)
+        tied: Any = mx.custom_function(lambda *arrays: forward(call.filled(arrays)))
+
+        def rule(primals: Any, cotangents: Any, outputs: Any) -> tuple[mx.array | None, ...]:
+            primals, cotangents, outputs = (_as_list(x) for x in (primals, cotangents, outputs))
+            own = self.own()
+            if own is not None:
+                return _apply(own, self.kernel, call, primals, cotangents, outputs)
+            return self.pull_back(call, primals, cotangents)
+
+        tied.vjp(rule)
+        return _as_list(tied(*inputs))
+
+    def trace_in_graph(self, call: Call) -> list[mx.array]:
+        """The graph engine's launch: MLX differentiates it, unless there is a rule or a refusal."""
+
+        def forward(arrays: list[Any]) -> list[mx.array]:
+            return self.in_graph(call, arrays)
+
+        if not are_wanted() or not (self.own() or self.refusals()) or not is_traced(call.arrays):
+            return forward(call.arrays)
+        return self.tie(call, forward)
+
+    def pull_back(
+        self, call: Call, primals: list[mx.array], cotangents: list[mx.array]
+    ) -> tuple[mx.array | None, ...]:
+        """The gradients of ``call.inputs``: those of the same kernel made of MLX operations."""
+        floats = [i for i, x in enumerate(primals) if mx.issubdtype(x.dtype, mx.floating)]
+        wanted = [i for i, x in enumerate(cotangents) if mx.issubdtype(x.dtype, mx.floating)]
+        if not floats or not wanted:
+            return (None,) * len(primals)
+
+        def forward(*given: mx.array) -> list[mx.array]:
+            inputs = list(primals)
+            for i, x in zip(floats, given, strict=True):
+                inputs[i] = x
+            results = self.in_graph(call, call.filled(inputs))
+            return [results[i] for i in wanted]
+
+        _, found = mx.vjp(forward, [primals[i] for i in floats], [cotangents[i] for i in wanted])
+        gradients: list[mx.array | None] = [None] * len(primals)
+        for i, gradient in zip(floats, found, strict=True):
+            gradients[i] = gradient
+        return tuple(gradients)
+
+    def in_graph(self, call: Call, arrays: list[Any]) -> list[mx.array]:
+        """The written arrays, in order, by MLX operations."""
+        from enceladus.mlx_bridge.launch import as_mlx
+        from enceladus.mlx_bridge.targets.graph import run
+
+        function = self.function()
+        leaves = dict(zip(call.names, arrays, strict=True))
+        arguments = [
+            as_mlx(leaves[v.name]) if v.name in leaves else call.numbers[v.name] for v in function.arguments
+        ]
+        order = {value.name: i for i, value in enumerate(function.arguments)}
+        written = [order[call.names[place]] for place in call.outputs]
+        results = run(function, call.grid, arguments, {i: arguments[i] for i in written})
+        return [results[i] for i in written]
+
+
+def _as_list(arrays: Any) -> list[mx.array]:
+    return [arrays] if isinstance(arrays, mx.array) else list(arrays)
+
+
+def _refusing(array: mx.array, error: CompilationError) -> mx.array:
+    """``array``, but asking for a gradient with respect to it raises ``error``."""
+
+    def refuse(*_: Any) -> Any:
+        raise CompilationError(error.reason, error.hint, error.location)
+
+    same: Any = mx.custom_function(lambda x: x)
+    same.vjp(refuse)
+    made: mx.array = same(array)
+    return made
+
+
+# ------------------------------------------------------------------------------ rules of users
+
+
+def _apply(
+    rule: Rule,
+    kernel: str,
+    call: Call,
+    primals: list[mx.array],
+    cotangents: list[mx.array],
+    outputs: list[mx.array],
+) -> tuple[mx.array | None, ...]:
+    """Call a rule of ``@kernel.vjp`` and check what it returns."""
+    places = dict(zip((call.names[place] for place in call.inputs), range(len(primals)), strict=True))
+    arguments = dict(call.constants)
+    arguments.update(zip(call.names, call.filled(primals), strict=True))
+    one = len(outputs) == 1
+    found = rule(
+        {name: value for name, value in arguments.items() if not isinstance(value, FreshArray)},
+        cotangents[0] if one else tuple(cotangents),
+        outputs[0] if one else tuple(outputs),
+    )
+    if not isinstance(found, Mapping):
+        raise TypeError(
+            f"the gradient rule of {kernel}() returned {type(found).__name__}; it must return a dictionary "
+            "from argument names to gradients"
+        )
+    gradients: list[mx.array | None] = [None] * len(primals)
+    for name, gradient in found.items():
+        if name not in call.names:
+            raise ValueError(
+                f"the gradient rule of {kernel}() returned a gradient for {name!r}, which is no array "
+                f"argument; these are: {', '.join(call.names)}"
+            )
+        if gradient is None or name not in places:  # what the launch does not look at
+            continue
+        primal = primals[places[name]]
+        if not isinstance(gradient, mx.array) or gradient.shape != primal.shape:
+            shape = getattr(gradient, "shape", type(gradient).__name__)
+            raise ValueError(
+                f"the gradient rule of {kernel}() returned a gradient of shape {shape} for {name!r}, which "
+                f"has shape {primal.shape}"
+            )
+        gradients[places[name]] = gradient.astype(primal.dtype)
+    return tuple(gradients)
+
+
+# ----------------------------------------------------------------------- launches of a GPU kernel
+
+
+def inputs_of(launch: Launch) -> list[int]:
+    """Places of the array leaves on whose contents the results depend, as far as they are MLX arrays."""
+    if not launch.runs:
+        return []
+    read = {leaf for leaf, _ in launch.inputs}
+    merged = {o.leaf for o in launch.outputs if o.mark >= 0 and not o.fresh}
+    return sorted(read | merged)
+
+
+def run_traced(
+    launch: Launch,
+    arrays: Sequence[Any],
+    scalars: mx.array | None,
+    numbers: Mapping[str, Any],
+    constants: Mapping[str, Any],
+) -> Any:
+    """``launch.run(arrays, scalars)`` on traced arrays, with a derivative."""
+    from enceladus.mlx_bridge.launch import require_distinct
+
+    derivative = launch.derivative
+    if derivative is None or not launch.runs or not are_wanted():
+        return launch.run(arrays, scalars)
+    require_distinct(launch.distinct, arrays)
+    inputs = [place for place in inputs_of(launch) if isinstance(arrays[place], mx.array)]
+    written = [(o, o.leaf) for o in launch.outputs if 0 not in o.shape]
+    outputs = [leaf for _, leaf in written]
+    call = Call(launch.programs, launch.leaf_names, list(arrays), inputs, outputs, numbers, constants)
+
+    def forward(leaves: list[Any]) -> list[mx.array]:
+        return [x for x in launch.compute(leaves, scalars) if x is not None]
+
+    made = iter(derivative.tie(call, forward))
+    return launch.finish(arrays, [None if 0 in o.shape else next(made) for o in launch.outputs])
