@@ -27,6 +27,7 @@ from enceladus.mlx_bridge.fresh import (
     zeros,
     zeros_like,
 )
+from enceladus.mlx_bridge.gradients import no_gradients
 from enceladus.mlx_bridge.jit import JITFunction, jit
 from enceladus.mlx_bridge.sizes import cdiv, next_power_of_2
 
@@ -44,6 +45,7 @@ __all__ = [
     "full_like",
     "jit",
     "next_power_of_2",
+    "no_gradients",
     "ones",
     "ones_like",
     "zeros",

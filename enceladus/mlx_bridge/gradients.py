@@ -146,12 +146,15 @@ class Derivative:
             return forward(call.arrays)
         tied: Any = mx.custom_function(lambda *arrays: forward(call.filled(arrays)))
 
-        def rule(primals: Any, cotangents: Any, outputs: Any) -> tuple[mx.array | None, ...]:
+        def rule(primals: Any, cotangents: Any, outputs: Any) -> tuple[mx.array, ...]:
             primals, cotangents, outputs = (_as_list(x) for x in (primals, cotangents, outputs))
             own = self.own()
             if own is not None:
-                return _apply(own, self.kernel, call, primals, cotangents, outputs)
-            return self.pull_back(call, primals, cotangents)
+                found = _apply(own, self.kernel, call, primals, cotangents, outputs)
+            else:
+                found = self.pull_back(call, primals, cotangents)
+            # MLX would take shape and type of a None from the wrong array.
+            return tuple(mx.zeros_like(x) if g is None else g for x, g in zip(primals, found, strict=True))
 
         tied.vjp(rule)
         return _as_list(tied(*inputs))

@@ -1,0 +1,720 @@
+"""Gradients through launches, against MLX's gradients of the same formula and against finite differences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+
+import enceladus
+import enceladus.language as tl
+from tests.engines import ENGINES, engine, kernel_from_source
+
+ArrayFunction = Callable[..., mx.array]
+
+RNG = np.random.default_rng(7)
+
+
+@pytest.fixture(params=[name for name in ENGINES if name != "interpreter"])
+def any_engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every engine that has gradients."""
+    with engine(request.param):
+        yield request.param
+
+
+def normal(*shape: int, dtype: mx.Dtype = mx.float32) -> mx.array:
+    return mx.array(RNG.normal(size=shape).astype(np.float32)).astype(dtype)
+
+
+def weighted(function: ArrayFunction) -> ArrayFunction:
+    """A scalar loss whose cotangents differ from element to element."""
+
+    def loss(*arrays: mx.array) -> mx.array:
+        results = function(*arrays)
+        total = mx.array(0.0)
+        for i, y in enumerate(results if isinstance(results, tuple) else (results,)):
+            weights = mx.sin(mx.arange(y.size) * 0.7 + i).reshape(y.shape)
+            total = total + (weights * y.astype(mx.float32)).sum()
+        return total
+
+    return loss
+
+
+def assert_same_gradients(
+    function: ArrayFunction,
+    reference: ArrayFunction,
+    arrays: Sequence[mx.array],
+    argnums: Sequence[int] | None = None,
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+) -> None:
+    argnums = range(len(arrays)) if argnums is None else argnums
+    for i in argnums:
+        got = mx.grad(weighted(function), argnums=i)(*arrays)
+        want = mx.grad(weighted(reference), argnums=i)(*arrays)
+        assert (got.shape, got.dtype) == (want.shape, want.dtype)
+        got, want = (np.array(x.astype(mx.float32)) for x in (got, want))
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=atol, err_msg=f"argument {i}")
+
+
+def assert_finite_differences(
+    function: ArrayFunction, formula: Callable[..., np.ndarray], x: np.ndarray, rtol: float = 2e-4
+) -> None:
+    """The gradient of ``function`` against central differences of ``formula`` in float64."""
+    weights = np.sin(np.arange(formula(x.astype(np.float64)).size) * 0.7)
+
+    def loss(x: np.ndarray) -> float:
+        return float((weights * formula(x).reshape(-1)).sum())
+
+    want = np.zeros(x.shape)
+    for index in np.ndindex(*x.shape):
+        step = np.zeros(x.shape)
+        step[index] = 1e-5
+        want[index] = (loss(x.astype(np.float64) + step) - loss(x.astype(np.float64) - step)) / 2e-5
+    got = np.array(mx.grad(weighted(function))(mx.array(x)))
+    np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-5)
+
+
+# --------------------------------------------------------------------------------- elementwise
+
+
+@enceladus.jit
+def scaled_exp(x_ptr, y_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask)
+    y = tl.load(y_ptr + offs, mask=mask)
+    tl.store(out_ptr + offs, tl.exp(x) * y * scale, mask=mask)
+
+
+def launch_scaled_exp(x: mx.array, y: mx.array, scale: float = 2.5) -> mx.array:
+    grid = (enceladus.cdiv(x.size, 64),)
+    return scaled_exp[grid](x, y, enceladus.empty_like(x), x.size, scale, BLOCK=64)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 100])
+def test_elementwise_with_ragged_masks(any_engine: str, size: int) -> None:
+    arrays = normal(size), normal(size)
+    assert_same_gradients(launch_scaled_exp, lambda x, y: mx.exp(x) * y * 2.5, arrays)
+
+
+def test_float_arguments_are_those_of_the_launch(any_engine: str) -> None:
+    """One plan serves all values of a float; the gradient must not keep the first one."""
+    x, y = normal(70), normal(70)
+    for scale in (2.0, -3.0, 2.0):
+        assert_same_gradients(
+            lambda x, y, s=scale: launch_scaled_exp(x, y, s), lambda x, y, s=scale: mx.exp(x) * y * s, (x, y)
+        )
+
+
+def test_value_and_grad_vjp_and_compile(any_engine: str) -> None:
+    x, y = normal(70), normal(70)
+
+    def reference(x: mx.array) -> mx.array:
+        return (mx.exp(x) * y * 2.5).sum()
+
+    def function(x: mx.array) -> mx.array:
+        return launch_scaled_exp(x, y).sum()
+
+    want = mx.grad(reference)(x)
+    value, gradient = mx.value_and_grad(function)(x)
+    np.testing.assert_allclose(value.item(), reference(x).item(), rtol=1e-5)
+    np.testing.assert_allclose(np.array(gradient), np.array(want), rtol=1e-5)
+    _, (pulled,) = mx.vjp(lambda x: launch_scaled_exp(x, y), [x], [mx.ones_like(x)])
+    np.testing.assert_allclose(np.array(pulled), np.array(want), rtol=1e-5)
+    if any_engine != "host":  # the host executor evaluates its inputs
+        for transformed in (mx.compile(mx.grad(function)), mx.grad(mx.compile(function))):
+            np.testing.assert_allclose(np.array(transformed(x)), np.array(want), rtol=1e-5)
+    checkpointed = mx.grad(mx.checkpoint(function))(x)
+    np.testing.assert_allclose(np.array(checkpointed), np.array(want), rtol=1e-5)
+
+
+def test_second_order(any_engine: str) -> None:
+    x, y = normal(70), normal(70)
+
+    def twice(function: ArrayFunction) -> mx.array:
+        return mx.grad(lambda x: (mx.grad(lambda x: (function(x, y) ** 2).sum())(x) ** 2).sum())(x)
+
+    got, want = twice(launch_scaled_exp), twice(lambda x, y: mx.exp(x) * y * 2.5)
+    np.testing.assert_allclose(np.array(got), np.array(want), rtol=1e-4, atol=1e-4)
+
+
+def test_modules(any_engine: str) -> None:
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = mx.array(np.linspace(-1, 1, 70, dtype=np.float32))
+
+        def __call__(self, x: mx.array) -> mx.array:
+            return launch_scaled_exp(x, self.weight)
+
+    layer, x = Layer(), normal(70)
+    _, gradients = nn.value_and_grad(layer, lambda x: layer(x).sum())(x)
+    np.testing.assert_allclose(np.array(gradients["weight"]), np.array(2.5 * mx.exp(x)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [mx.float16, mx.bfloat16])
+def test_16_bit(any_engine: str, dtype: mx.Dtype) -> None:
+    arrays = normal(70, dtype=dtype), normal(70, dtype=dtype)
+    assert_same_gradients(
+        launch_scaled_exp,
+        lambda x, y: (mx.exp(x.astype(mx.float32)) * y.astype(mx.float32) * 2.5).astype(dtype),
+        arrays,
+        rtol=3e-2,
+        atol=3e-2,
+    )
+
+
+@enceladus.jit
+def two_outputs(x_ptr, sin_ptr, cos_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask)
+    tl.store(sin_ptr + offs, tl.sin(x), mask=mask)
+    tl.store(cos_ptr + offs, tl.cos(2 * x), mask=mask)
+
+
+def test_two_outputs(any_engine: str) -> None:
+    def function(x: mx.array) -> tuple[mx.array, ...]:
+        fresh = enceladus.empty_like(x)
+        return two_outputs[(2,)](x, fresh, fresh, x.size, BLOCK=64)
+
+    x = normal(100)
+    assert_same_gradients(function, lambda x: (mx.sin(x), mx.cos(2 * x)), (x,))
+    assert_same_gradients(lambda x: function(x)[1], lambda x: mx.cos(2 * x), (x,))
+
+
+#: name → (the expression in a kernel, the same in MLX)
+OPERATIONS = {
+    "abs": ("tl.abs(x) * y", lambda x, y: mx.abs(x) * y),
+    "division": ("x / (y * y + 1)", lambda x, y: x / (y * y + 1)),
+    "sigmoid": ("tl.sigmoid(x) * y", lambda x, y: mx.sigmoid(x) * y),
+    "logarithm": ("tl.log(x * x + 1) - tl.sqrt(y * y + 1)",
+                  lambda x, y: mx.log(x * x + 1) - mx.sqrt(y * y + 1)),
+    "erf": ("tl.erf(x) * tl.rsqrt(y * y + 1)", lambda x, y: mx.erf(x) * mx.rsqrt(y * y + 1)),
+    "fma": ("tl.fma(x, y, x)", lambda x, y: x * y + x),
+    "maximum": ("tl.maximum(x, y) * y", lambda x, y: mx.maximum(x, y) * y),
+    "minimum": ("tl.minimum(x, y * 2)", lambda x, y: mx.minimum(x, y * 2)),
+    "where": ("tl.where(x > y, x * y, tl.exp2(y))", lambda x, y: mx.where(x > y, x * y, mx.power(2.0, y))),
+    "floor": ("tl.floor(x) * y", lambda x, y: mx.floor(x) * y),
+    "comparison": ("(x > y).to(tl.float32) * y", lambda x, y: (x > y).astype(mx.float32) * y),
+    "integer": ("x.to(tl.int32).to(tl.float32) * y + x",
+                lambda x, y: mx.stop_gradient(mx.where(x < 0, mx.ceil(x), mx.floor(x))) * y + x),
+    "unused": ("y", lambda x, y: y + 0 * x),
+}  # fmt: skip
+
+
+def binary_kernel(expression: str) -> ArrayFunction:
+    """A launch that stores ``expression`` of tiles ``x`` and ``y`` of two arrays of one shape."""
+    kernel = kernel_from_source(
+        "@enceladus.jit\n"
+        "def kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):\n"
+        "    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
+        "    x = tl.load(x_ptr + offs, mask=offs < n)\n"
+        "    y = tl.load(y_ptr + offs, mask=offs < n)\n"
+        f"    tl.store(out_ptr + offs, {expression}, mask=offs < n)\n"
+    )
+
+    def launch(x: mx.array, y: mx.array) -> mx.array:
+        grid = (enceladus.cdiv(x.size, 64),)
+        result: mx.array = kernel[grid](x, y, enceladus.empty_like(x), x.size, BLOCK=64)
+        return result
+
+    return launch
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations(any_engine: str, name: str) -> None:
+    expression, formula = OPERATIONS[name]
+    assert_same_gradients(binary_kernel(expression), formula, (normal(100), normal(100)))
+
+
+TIES = {"maximum": mx.maximum, "minimum": mx.minimum}
+
+
+@pytest.mark.parametrize("name", TIES)
+@pytest.mark.parametrize("options", ["", ", propagate_nan=tl.PropagateNan.ALL"])
+def test_of_equal_operands_the_second_gets_the_gradient(any_engine: str, name: str, options: str) -> None:
+    """As in MLX, for zeros of either sign too."""
+    x = mx.array([1.0, 1.0, 0.0, -0.0, 0.0, 2.0])
+    y = mx.array([1.0, 2.0, 0.0, 0.0, -0.0, 1.0])
+    function = binary_kernel(f"tl.{name}(x, y{options})")
+    assert_same_gradients(function, TIES[name], (x, y), rtol=0, atol=0)
+
+
+# ------------------------------------------------------------------------ rows and reductions
+
+
+@enceladus.jit
+def softmax_kernel(x_ptr, out_ptr, stride, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * stride + cols, mask=cols < n, other=-float("inf"))
+    e = tl.exp(x - tl.max(x, axis=0))
+    tl.store(out_ptr + row * stride + cols, e / tl.sum(e, axis=0), mask=cols < n)
+
+
+def softmax(x: mx.array) -> mx.array:
+    rows, n = x.shape
+    block = enceladus.next_power_of_2(n)
+    return softmax_kernel[(rows,)](x, enceladus.empty_like(x), n, n, BLOCK=block)
+
+
+@pytest.mark.parametrize("shape", [(3, 16), (5, 13), (2, 1)])
+def test_softmax(any_engine: str, shape: tuple[int, int]) -> None:
+    assert_same_gradients(softmax, lambda x: mx.softmax(x, axis=-1), (normal(*shape),))
+
+
+def test_softmax_against_finite_differences(any_engine: str) -> None:
+    def formula(x: np.ndarray) -> np.ndarray:
+        e = np.exp(x - x.max(axis=-1, keepdims=True))
+        return e / e.sum(axis=-1, keepdims=True)
+
+    assert_finite_differences(softmax, formula, RNG.normal(size=(3, 5)).astype(np.float32))
+
+
+@enceladus.jit
+def layer_norm_kernel(x_ptr, w_ptr, b_ptr, out_ptr, n, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    cols = tl.arange(0, BLOCK)
+    mask = cols < n
+    w = tl.load(w_ptr + cols, mask=mask)
+    b = tl.load(b_ptr + cols, mask=mask)
+    for i in tl.static_range(ROWS):
+        row = tl.program_id(0) * ROWS + i
+        x = tl.load(x_ptr + row * n + cols, mask=mask, other=0.0)
+        mean = tl.sum(x, axis=0) / n
+        centered = tl.where(mask, x - mean, 0.0)
+        scale = tl.rsqrt(tl.sum(centered * centered, axis=0) / n + eps)
+        tl.store(out_ptr + row * n + cols, centered * scale * w + b, mask=mask)
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_layer_norm(any_engine: str, rows: int) -> None:
+    """The weights are read by every row: their gradients are sums over programs."""
+
+    def function(x: mx.array, w: mx.array, b: mx.array) -> mx.array:
+        n = x.shape[1]
+        block = enceladus.next_power_of_2(n)
+        fresh = enceladus.empty_like(x)
+        return layer_norm_kernel[(x.shape[0] // rows,)](x, w, b, fresh, n, 1e-5, ROWS=rows, BLOCK=block)
+
+    arrays = normal(6, 20), normal(20), normal(20)
+    assert_same_gradients(function, lambda x, w, b: mx.fast.layer_norm(x, w, b, 1e-5), arrays)
+
+
+@enceladus.jit
+def extremes_kernel(x_ptr, high_ptr, low_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n + cols)
+    tl.store(high_ptr + row, tl.max(x, axis=0))
+    tl.store(low_ptr + row, tl.min(x, axis=0))
+
+
+def test_equal_extremes_share_the_gradient(any_engine: str) -> None:
+    """As in MLX."""
+
+    def function(x: mx.array) -> tuple[mx.array, ...]:
+        fresh = enceladus.empty((x.shape[0],), x.dtype)
+        return extremes_kernel[(x.shape[0],)](x, fresh, fresh, 4, BLOCK=4)
+
+    x = mx.array([[1.0, 3.0, 3.0, 0.0], [2.0, 2.0, 2.0, 2.0], [0.0, -0.0, 1.0, 5.0]])
+    assert_same_gradients(function, lambda x: (x.max(axis=1), x.min(axis=1)), (x,))
+
+
+@enceladus.jit
+def tile_kernel(x_ptr, bias_ptr, out_ptr, m, n, BM: tl.constexpr, BN: tl.constexpr):
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    cols = tl.program_id(1) * BN + tl.arange(0, BN)
+    mask = (rows < m)[:, None] & (cols < n)[None, :]
+    offs = rows[:, None] * n + cols[None, :]
+    x = tl.load(x_ptr + offs, mask=mask)
+    bias = tl.load(bias_ptr + cols, mask=cols < n)
+    tl.store(out_ptr + offs, x * x + bias[None, :] * x, mask=mask)
+
+
+@pytest.mark.parametrize("shape", [(8, 16), (5, 11), (9, 33)])
+def test_broadcast_rows(any_engine: str, shape: tuple[int, int]) -> None:
+    def function(x: mx.array, bias: mx.array) -> mx.array:
+        m, n = x.shape
+        grid = (enceladus.cdiv(m, 4), enceladus.cdiv(n, 8))
+        return tile_kernel[grid](x, bias, enceladus.empty_like(x), m, n, BM=4, BN=8)
+
+    assert_same_gradients(function, lambda x, b: x * x + b * x, (normal(*shape), normal(shape[1])))
+
+
+@enceladus.jit
+def embedding_kernel(index_ptr, table_ptr, out_ptr, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    cols = tl.arange(0, BLOCK)
+    at = tl.load(index_ptr + row)
+    found = tl.load(table_ptr + at * width + cols, mask=cols < width)
+    tl.store(out_ptr + row * width + cols, found * found, mask=cols < width)
+
+
+def test_duplicate_lookups_accumulate(any_engine: str) -> None:
+    index = mx.array([3, 0, 3, 3, 1], dtype=mx.int32)
+
+    def function(table: mx.array) -> mx.array:
+        fresh = enceladus.empty((5, table.shape[1]), table.dtype)
+        return embedding_kernel[(5,)](index, table, fresh, table.shape[1], BLOCK=16)
+
+    assert_same_gradients(function, lambda t: t[index] * t[index], (normal(4, 12),))
+
+
+@enceladus.jit
+def row_sum_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for start in range(0, n, BLOCK):
+        cols = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * n + cols, mask=cols < n)
+        total += x * x * row
+    tl.store(out_ptr + row, tl.sum(total, axis=0))
+
+
+def test_accumulation_in_a_loop(any_engine: str) -> None:
+    def function(x: mx.array) -> mx.array:
+        rows, n = x.shape
+        return row_sum_kernel[(rows,)](x, enceladus.empty((rows,), x.dtype), n, BLOCK=16)
+
+    assert_same_gradients(function, lambda x: (x * x * mx.arange(4)[:, None]).sum(axis=1), (normal(4, 40),))
+
+
+@enceladus.jit
+def running_sum_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    state = tl.sum(x * 0.0, axis=0)
+    for _ in range(5):
+        state = tl.sin(state + tl.sum(x, axis=0))
+    tl.store(out_ptr + offs, x * state)
+
+
+def test_a_loop_that_carries_what_it_computes(any_engine: str) -> None:
+    def function(x: mx.array) -> mx.array:
+        return running_sum_kernel[(1,)](x, enceladus.empty_like(x), BLOCK=16)
+
+    def reference(x: mx.array) -> mx.array:
+        state = mx.array(0.0)
+        for _ in range(5):
+            state = mx.sin(state + x.sum())
+        return x * state
+
+    assert_same_gradients(function, reference, (normal(16),), atol=1e-4)
+
+
+# ----------------------------------------------------------------- what is masked, old, integer
+
+
+@enceladus.jit
+def other_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    y = tl.load(y_ptr + offs)
+    x = tl.load(x_ptr + offs, mask=offs < n, other=y * 3)
+    tl.store(out_ptr + offs, x * x)
+
+
+def test_masked_off_loads_give_their_gradient_to_other(any_engine: str) -> None:
+    def function(x: mx.array, y: mx.array) -> mx.array:
+        return other_kernel[(1,)](x, y, enceladus.empty_like(x), 10, BLOCK=16)
+
+    chosen = mx.arange(16) < 10
+    assert_same_gradients(function, lambda x, y: mx.where(chosen, x, 3 * y) ** 2, (normal(16), normal(16)))
+
+
+def test_unwritten_elements_pass_the_gradient_to_the_old_contents(any_engine: str) -> None:
+    def function(x: mx.array, old: mx.array) -> mx.array:
+        out = old * 1.0
+        returned = scaled_exp[(1,)](x, x, out, 50, 2.5, BLOCK=64)
+        assert returned is out
+        return out
+
+    def reference(x: mx.array, old: mx.array) -> mx.array:
+        return mx.concatenate([(mx.exp(x) * x * 2.5)[:50], old[50:]])
+
+    assert_same_gradients(function, reference, (normal(100), normal(100)))
+
+
+@enceladus.jit
+def square_in_place(x_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.store(x_ptr + offs, x * x, mask=offs < n)
+
+
+@pytest.mark.parametrize("n", [100, 30])
+def test_an_array_read_and_written_in_place(any_engine: str, n: int) -> None:
+    def function(x: mx.array) -> mx.array:
+        y = x * 1.0
+        square_in_place[(2,)](y, n, BLOCK=64)
+        return y
+
+    assert_same_gradients(function, lambda x: mx.where(mx.arange(100) < n, x * x, x), (normal(100),))
+
+
+@enceladus.jit
+def integer_kernel(x_ptr, i_ptr, out_ptr, parity_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    i = tl.load(i_ptr + offs)
+    x = tl.load(x_ptr + offs)
+    tl.store(out_ptr + offs, x * i)
+    tl.store(parity_ptr + offs, (i & 1) + x.to(tl.int32))
+
+
+def test_integers_have_no_gradient(any_engine: str) -> None:
+    def function(x: mx.array, i: mx.array) -> mx.array:
+        parity = enceladus.empty((16,), mx.int32)
+        out, parity = integer_kernel[(1,)](x, i, enceladus.empty_like(x), parity, BLOCK=16)
+        return out + parity
+
+    # Integers that come from a traced array: MLX asks for their gradient, which is 0.
+    assert_same_gradients(
+        lambda x: function(x, mx.argsort(x).astype(mx.int32)), lambda x: x * mx.argsort(x), (normal(16),)
+    )
+
+
+def test_numbers_are_not_differentiated_but_arrays_of_one_element_are(any_engine: str) -> None:
+    @enceladus.jit
+    def kernel(x_ptr, scale_ptr, out_ptr, BLOCK: tl.constexpr):
+        offs = tl.arange(0, BLOCK)
+        tl.store(out_ptr + offs, tl.load(x_ptr + offs) * tl.load(scale_ptr))
+
+    def function(x: mx.array, scale: mx.array) -> mx.array:
+        return kernel[(1,)](x, scale, enceladus.empty_like(x), BLOCK=16)
+
+    assert_same_gradients(function, lambda x, s: x * s, (normal(16), mx.array(1.5)))
+
+
+def test_empty_launches_and_empty_arrays(any_engine: str) -> None:
+    x = normal(70)
+    got = mx.grad(lambda x: scaled_exp[(0,)](x, x, x * 2, 70, 1.0, BLOCK=64).sum())(x)
+    np.testing.assert_array_equal(np.array(got), np.full(70, 2.0))
+    empty = mx.zeros((0,))
+    got = mx.grad(lambda x: scaled_exp[(1,)](x, x, enceladus.empty_like(x), 0, 1.0, BLOCK=64).sum())(empty)
+    assert got.shape == (0,)
+
+
+def test_tuples_of_arrays(any_engine: str) -> None:
+    @enceladus.jit
+    def kernel(pair, out_ptr, BLOCK: tl.constexpr):
+        offs = tl.arange(0, BLOCK)
+        tl.store(out_ptr + offs, tl.load(pair[0] + offs) * tl.load(pair[1] + offs))
+
+    def function(x: mx.array, y: mx.array) -> mx.array:
+        return kernel[(1,)]((x, y), enceladus.empty_like(x), BLOCK=16)
+
+    assert_same_gradients(function, lambda x, y: x * y, (normal(16), normal(16)))
+
+
+# ----------------------------------------------------------------------------------- refusals
+
+
+def gradient(function: ArrayFunction, *arrays: mx.array, argnums: int = 0) -> mx.array:
+    return mx.grad(lambda *xs: function(*xs).sum(), argnums=argnums)(*arrays)
+
+
+def test_bits_of_floats_are_refused_with_their_place(any_engine: str) -> None:
+    function = binary_kernel("(x.to(tl.int32, bitcast=True) ^ 1).to(tl.float32, bitcast=True) * y")
+    x, y = normal(70), normal(70)
+    with pytest.raises(enceladus.CompilationError, match=r"no gradient with respect to 'x_ptr'") as caught:
+        gradient(function, x, y)
+    assert caught.value.location is not None and caught.value.location.line == 6
+    assert "vjp" in caught.value.hint
+    # The other argument has a gradient, and bits that only decide something are harmless.
+    np.testing.assert_allclose(np.array(gradient(function, x, y, argnums=1)), np.array(x), rtol=1e-5)
+    chosen = binary_kernel("tl.where(x.to(tl.int32, bitcast=True) >= 0, y, 2 * y) * x")
+    assert_same_gradients(chosen, lambda x, y: mx.where(x >= 0, y, 2 * y) * x, (x, y))
+
+
+@enceladus.jit
+def fast_log2(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    bits = tl.load(x_ptr + offs).to(tl.int32, bitcast=True)
+    tl.store(out_ptr + offs, bits.to(tl.float32) / 8388608 - 127)
+
+
+def test_bits_read_as_a_number_are_refused(any_engine: str) -> None:
+    with pytest.raises(enceladus.CompilationError, match="have no derivative"):
+        gradient(lambda x: fast_log2[(1,)](x, enceladus.empty_like(x), BLOCK=16), mx.abs(normal(16)))
+
+
+@enceladus.jit
+def combine_bits(a, b):
+    return (a.to(tl.int32, bitcast=True) & b.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
+
+
+@enceladus.jit
+def reduce_bits(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    tl.store(out_ptr, tl.reduce(tl.load(x_ptr + tl.arange(0, BLOCK)), 0, combine_bits))
+
+
+def test_a_combine_function_without_derivative_is_refused(any_engine: str) -> None:
+    with pytest.raises(enceladus.CompilationError, match="have no derivative"):
+        gradient(lambda x: reduce_bits[(1,)](x, enceladus.empty(1), BLOCK=16), normal(16))
+
+
+@enceladus.jit
+def carried_bits(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    offs = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for _ in range(3):
+        total, x = total + x, (x.to(tl.int32, bitcast=True) ^ 1).to(tl.float32, bitcast=True)
+    tl.store(out_ptr + offs, total)
+
+
+def test_bits_carried_by_a_loop_are_refused(any_engine: str) -> None:
+    with pytest.raises(enceladus.CompilationError, match="have no derivative"):
+        gradient(lambda x: carried_bits[(1,)](x, enceladus.empty_like(x), BLOCK=16), normal(16))
+
+
+def test_values_do_not_need_the_gradient(any_engine: str) -> None:
+    """A refusal comes when the gradient is asked for, not before."""
+    x = mx.abs(normal(16))
+    value, got = mx.value_and_grad(
+        lambda x: (mx.stop_gradient(fast_log2[(1,)](x, enceladus.empty_like(x), BLOCK=16)) * x).sum()
+    )(x)
+    assert value.item() != 0 and got.shape == (16,)
+
+
+# ---------------------------------------------------------------------------- rules of one's own
+
+
+@enceladus.jit
+def cube(x_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + offs, mask=offs < n)
+    tl.store(out_ptr + offs, x * x * x * scale, mask=offs < n)
+
+
+def launch_cube(kernel: enceladus.JITFunction, x: mx.array, scale: float = 2.0) -> mx.array:
+    return kernel[(enceladus.cdiv(x.size, 64),)](x, enceladus.empty_like(x), x.size, scale, BLOCK=64)
+
+
+def own(kernel: enceladus.JITFunction) -> enceladus.JITFunction:
+    """The same kernel, whose rules are nobody else's."""
+    return enceladus.JITFunction(kernel.fn, kernel.options)
+
+
+def test_a_rule_of_ones_own(any_engine: str) -> None:
+    kernel, seen = own(cube), []
+
+    @kernel.vjp
+    def rule(primals, cotangents, outputs):
+        seen.append(primals)
+        assert mx.array_equal(outputs, primals["x_ptr"] ** 3 * primals["scale"])
+        return {"x_ptr": 100 * cotangents}
+
+    x = mx.array([1.0, 2.0, 3.0])
+    for scale in (2.0, 4.0):
+        got = gradient(lambda x, s=scale: launch_cube(kernel, x, s), x)
+        assert mx.array_equal(got, mx.full((3,), 100.0))
+        assert seen[-1]["n"] == 3 and seen[-1]["BLOCK"] == 64 and seen[-1]["scale"] == scale
+        assert set(seen[-1]) == {"x_ptr", "n", "scale", "BLOCK"}
+    assert mx.array_equal(launch_cube(kernel, x), 2 * x**3)
+
+
+def test_a_rule_is_differentiated_itself_and_may_launch_kernels(any_engine: str) -> None:
+    kernel = own(cube)
+
+    @kernel.vjp
+    def rule(primals, cotangents, outputs):
+        x = primals["x_ptr"]
+        return {"x_ptr": binary_kernel("6 * x * x * y")(x, cotangents)}
+
+    x = normal(70)
+    got = mx.grad(lambda x: gradient(lambda x: launch_cube(kernel, x), x).sum())(x)
+    np.testing.assert_allclose(np.array(got), np.array(12 * x), rtol=1e-5)
+
+
+def test_a_rule_replaces_a_refusal(any_engine: str) -> None:
+    kernel = own(fast_log2)
+    kernel.vjp(lambda primals, cotangents, outputs: {"x_ptr": cotangents / primals["x_ptr"] * 1.442695})
+    x = mx.array([1.0, 2.0, 4.0, 8.0] * 4)
+    got = gradient(lambda x: kernel[(1,)](x, enceladus.empty_like(x), BLOCK=16), x)
+    np.testing.assert_allclose(np.array(got), 1.442695 / np.array(x), rtol=1e-5)
+
+
+def test_a_rule_of_two_outputs_in_place(any_engine: str) -> None:
+    kernel = own(two_outputs)
+
+    @kernel.vjp
+    def rule(primals, cotangents, outputs):
+        assert len(cotangents) == len(outputs) == 2
+        assert "sin_ptr" in primals
+        return {"x_ptr": cotangents[0] + 10 * cotangents[1], "sin_ptr": None}
+
+    def function(x: mx.array) -> mx.array:
+        out = mx.zeros_like(x)
+        a, b = kernel[(1,)](x, out, enceladus.empty_like(x), x.size, BLOCK=64)
+        assert a is out
+        return a + b
+
+    assert mx.array_equal(gradient(function, normal(64)), mx.full((64,), 11.0))
+
+
+WRONG = {
+    "an array": (lambda p, c, o: c, TypeError, "must return a dictionary"),
+    "a wrong name": (lambda p, c, o: {"y": c}, ValueError, "'y', which is no array argument.*x_ptr"),
+    "a wrong shape": (lambda p, c, o: {"x_ptr": c[:1]}, ValueError, r"shape \(1,\) for 'x_ptr'"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_results_of_a_rule(any_engine: str, what: str) -> None:
+    rule, error, message = WRONG[what]
+    kernel = own(cube)
+    kernel.vjp(rule)
+    with pytest.raises(error, match=message):
+        gradient(lambda x: launch_cube(kernel, x), mx.array([1.0, 2.0]))
+
+
+def test_a_rule_must_be_a_function() -> None:
+    with pytest.raises(TypeError, match=r"@cube\.vjp takes a function, not int"):
+        own(cube).vjp(3)
+
+
+# -------------------------------------------------------------------------------------- export
+
+
+def test_a_rule_stands_in_the_way_of_export_unless_left_out() -> None:
+    kernel = own(cube)
+    kernel.vjp(lambda primals, cotangents, outputs: {"x_ptr": cotangents})
+    x, events = normal(4), []
+    with engine("graph"):
+        with pytest.raises(ValueError, match="CustomTransforms"):
+            mx.export_function("/dev/null", lambda x: launch_cube(kernel, x), x)
+        with enceladus.no_gradients():
+            mx.export_function(events.append, lambda x: launch_cube(kernel, x), x)
+    assert events
+
+
+@pytest.fixture
+def metal_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches go to ``mx.fast.metal_kernel``, which works on any machine while MLX exports."""
+    monkeypatch.setenv("ENCELADUS_ENGINE", "metal")
+    monkeypatch.setenv("ENCELADUS_CACHE", "0")
+
+
+def primitives(function: ArrayFunction, *arrays: mx.array) -> list[str]:
+    events: list[dict] = []
+    mx.export_function(events.append, function, *arrays)
+    return [event["name"] for event in events if event["type"] == "primitive"]
+
+
+def test_metal_launches_are_exported_without_gradients(metal_text: None) -> None:
+    with pytest.raises(ValueError, match="CustomTransforms"):
+        primitives(lambda x: launch_cube(cube, x), normal(4))
+    with enceladus.no_gradients():
+        assert "CustomKernel" in primitives(lambda x: launch_cube(cube, x), normal(4))
+
+
+def test_launches_on_constants_have_no_derivative(metal_text: None) -> None:
+    constant = normal(4)
+    mx.eval(constant)
+    names = primitives(lambda x: launch_cube(cube, constant) + x, normal(4))
+    assert "CustomKernel" in names and "CustomTransforms" not in names
