@@ -23,6 +23,7 @@ ALLOWED = {
     "frontend": {"frontend", "language", "ir", "errors"},
     "interpreter": {"interpreter", "frontend", "language", "ir", "errors"},
     "passes": {"passes", "ir", "layout", "errors", "frontend.signature", "codegen.kernel"},
+    "autodiff": {"autodiff", "passes", "ir", "errors"},
     "codegen": {"codegen", "passes", "ir", "layout", "errors"},
 }
 

@@ -45,18 +45,30 @@ class _Trace:
 _NOTHING = _Trace()
 
 
-def refusals(function: Function) -> dict[Value, CompilationError]:
-    """Array argument → why there is no gradient with respect to it. Others have one (it may be 0)."""
-    walker = _Walker()
-    walker.block(function.body)
-    return {
-        array: CompilationError(
-            f"{function.name} has no gradient with respect to {array.name!r}: {_reason(op)}",
-            _HINT.format(kernel=function.name, name=array.name),
-            op.loc,
-        )
-        for array, op in walker.refused.items()
-    }
+class Activity:
+    """What a function's values depend on."""
+
+    def __init__(self, function: Function):
+        self.function = function
+        self._walker = _Walker()
+        self._walker.block(function.body)
+
+    def is_active(self, value: Value) -> bool:
+        """Whether a gradient of ``value`` leads to a gradient of an array."""
+        trace = self._walker.traces.get(value)
+        return trace is not None and bool(trace.smooth)
+
+    def refusals(self) -> dict[Value, CompilationError]:
+        """Array argument → why there is no gradient with respect to it. Others have one (it may be 0)."""
+        name = self.function.name
+        return {
+            array: CompilationError(
+                f"{name} has no gradient with respect to {array.name!r}: {_reason(op)}",
+                _HINT.format(kernel=name, name=array.name),
+                op.loc,
+            )
+            for array, op in self._walker.refused.items()
+        }
 
 
 def _reason(op: Op) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import lru_cache
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,11 @@ import mlx.core as mx
 
 from enceladus.errors import CompilationError
 from enceladus.mlx_bridge.fresh import FreshArray
+from enceladus.mlx_bridge.grid import Grid
 
 if TYPE_CHECKING:
     from enceladus.ir.core import Function
+    from enceladus.mlx_bridge.backward import Backward
     from enceladus.mlx_bridge.launch import Launch
 
 Rule = Callable[..., Any]
@@ -100,13 +103,15 @@ class Call:
     parameter that is no run-time array → its value.
     """
 
-    grid: tuple[int, int, int]
+    engine: str
+    grid: Grid
     names: list[str]
     arrays: list[Any]
     inputs: list[int]
     outputs: list[int]
     numbers: Mapping[str, Any]
     constants: Mapping[str, Any]
+    merged: frozenset[int] = frozenset()  #: outputs that keep what the kernel does not write
 
     def filled(self, inputs: Sequence[mx.array]) -> list[Any]:
         """The array leaves, with these in the place of ``inputs``."""
@@ -118,11 +123,17 @@ class Call:
 
 @dataclass(slots=True)
 class Derivative:
-    """The derivative of one specialization of a kernel. ``own``: the rule of ``@kernel.vjp``, or ``None``."""
+    """The derivative of one specialization of a kernel.
+
+    There are three kinds, the first that exists is taken: the user's rule (``own``); a backward kernel; and
+    MLX's derivative of the same kernel made of MLX operations (the graph engine's way).
+    """
 
     kernel: str
     function: Callable[[], Function]
     own: Callable[[], Rule | None]
+    math_mode: str = "relaxed"
+    _backward: Backward | None = field(default=None, repr=False)
     _refusals: dict[str, CompilationError] | None = field(default=None, repr=False)
 
     def refusals(self) -> dict[str, CompilationError]:
@@ -130,9 +141,10 @@ class Derivative:
         if self.own() is not None:
             return {}
         if self._refusals is None:
-            from enceladus.autodiff.activity import refusals
+            from enceladus.autodiff.activity import Activity
 
-            self._refusals = {array.name: error for array, error in refusals(self.function()).items()}
+            found = Activity(self.function()).refusals()
+            self._refusals = {array.name: error for array, error in found.items()}
         return self._refusals
 
     def tie(self, call: Call, forward: Callable[[list[Any]], list[mx.array]]) -> list[mx.array]:
@@ -149,6 +161,7 @@ class Derivative:
         def rule(primals: Any, cotangents: Any, outputs: Any) -> tuple[mx.array, ...]:
             primals, cotangents, outputs = (_as_list(x) for x in (primals, cotangents, outputs))
             own = self.own()
+            found: Sequence[mx.array | None]
             if own is not None:
                 found = _apply(own, self.kernel, call, primals, cotangents, outputs)
             else:
@@ -169,7 +182,45 @@ class Derivative:
             return forward(call.arrays)
         return self.tie(call, forward)
 
+    def backward(self) -> Backward:
+        """The backward kernels."""
+        if self._backward is None:
+            from enceladus.mlx_bridge.backward import Backward
+
+            def derive(name: str, function: Callable[[], Function]) -> Derivative:
+                return Derivative(name, lru_cache(maxsize=1)(function), lambda: None, self.math_mode)
+
+            self._backward = Backward(self.function(), self.math_mode, derive)
+        return self._backward
+
+    def kind(self, call: Call) -> tuple[str, str]:
+        """Where gradients of ``call`` come from, ``"rule"``, ``"kernel"`` or ``"graph"``, and why."""
+        from enceladus.autodiff.reverse import NoBackward
+
+        if self.own() is not None:
+            return "rule", f"given by @{self.kernel}.vjp"
+        if call.engine == "graph":
+            return "graph", "MLX differentiates the operations that the launch is made of"
+        try:
+            self.backward().prepared(call)
+        except NoBackward as reason:
+            return "graph", f"the kernel as MLX operations, because {reason}"
+        return "kernel", "a backward kernel"
+
     def pull_back(
+        self, call: Call, primals: list[mx.array], cotangents: list[mx.array]
+    ) -> Sequence[mx.array | None]:
+        """The gradients of ``call.inputs``."""
+        from enceladus.autodiff.reverse import NoBackward
+
+        if call.engine != "graph":
+            try:
+                return self.backward().run(call, primals, cotangents)
+            except NoBackward:
+                pass
+        return self.pull_back_in_graph(call, primals, cotangents)
+
+    def pull_back_in_graph(
         self, call: Call, primals: list[mx.array], cotangents: list[mx.array]
     ) -> tuple[mx.array | None, ...]:
         """The gradients of ``call.inputs``: those of the same kernel made of MLX operations."""
@@ -295,13 +346,39 @@ def run_traced(
     if derivative is None or not launch.runs or not are_wanted():
         return launch.run(arrays, scalars)
     require_distinct(launch.distinct, arrays)
-    inputs = [place for place in inputs_of(launch) if isinstance(arrays[place], mx.array)]
-    written = [(o, o.leaf) for o in launch.outputs if 0 not in o.shape]
-    outputs = [leaf for _, leaf in written]
-    call = Call(launch.programs, launch.leaf_names, list(arrays), inputs, outputs, numbers, constants)
+    made = compute_traced(launch, derivative, arrays, scalars, numbers, constants)
+    return launch.finish(arrays, made)
+
+
+def call_of(
+    launch: Launch, arrays: Sequence[Any], numbers: Mapping[str, Any], constants: Mapping[str, Any]
+) -> Call:
+    """``launch`` on these array leaves, as a derivative sees it."""
+    return Call(
+        engine=launch.engine,
+        grid=launch.programs,
+        names=launch.leaf_names,
+        arrays=list(arrays),
+        inputs=[place for place in inputs_of(launch) if isinstance(arrays[place], mx.array)],
+        outputs=[o.leaf for o in launch.outputs if 0 not in o.shape],
+        numbers=numbers,
+        constants=constants,
+        merged=frozenset(o.leaf for o in launch.outputs if o.mark >= 0 and not o.fresh and not o.numpy),
+    )
+
+
+def compute_traced(
+    launch: Launch,
+    derivative: Derivative,
+    arrays: Sequence[Any],
+    scalars: mx.array | None,
+    numbers: Mapping[str, Any],
+    constants: Mapping[str, Any],
+) -> list[mx.array | None]:
+    """``launch.compute(arrays, scalars)`` with a derivative."""
 
     def forward(leaves: list[Any]) -> list[mx.array]:
         return [x for x in launch.compute(leaves, scalars) if x is not None]
 
-    made = iter(derivative.tie(call, forward))
-    return launch.finish(arrays, [None if 0 in o.shape else next(made) for o in launch.outputs])
+    made = iter(derivative.tie(call_of(launch, arrays, numbers, constants), forward))
+    return [None if 0 in o.shape else next(made) for o in launch.outputs]

@@ -42,6 +42,7 @@ def launch_graph(
     results: dict[str, mx.array] = {}
     if 0 not in grid and any(leaf.size for leaf in written):
         call = gradients.Call(
+            engine="graph",
             grid=grid,
             names=[leaf.name for leaf in arrays],
             arrays=values,

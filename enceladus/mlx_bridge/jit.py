@@ -197,7 +197,9 @@ class JITFunction:
         found = self._derivatives.get(key)
         if found is None:
             function = partial(self._compilations.function, key)
-            found = self._derivatives[key] = Derivative(self.__name__, function, lambda: self._vjp)
+            found = self._derivatives[key] = Derivative(
+                self.__name__, function, lambda: self._vjp, key.math_mode
+            )
         return found
 
     def _register(self, engine: str, compiled: Any) -> Any:
@@ -297,6 +299,28 @@ class JITFunction:
         self._vjp = rule
         return rule
 
+    def gradient_kind(self, *args: Any, grid: Any, **kwargs: Any) -> str:
+        """Where gradients of a launch with these arguments come from.
+
+        ``"rule"``: from the rule of :meth:`vjp`. ``"kernel"``: from a backward kernel. ``"graph"``: MLX
+        differentiates the kernel made of MLX operations. :meth:`explain` says why.
+        """
+        return self._gradient(args, grid, kwargs)[0]
+
+    def _gradient(self, args: tuple[Any, ...], grid: Any, kwargs: Mapping[str, Any]) -> tuple[str, str]:
+        engine = engines.choose(self.options.interpret)
+        if engine == "interpret":
+            return "none", "the interpreter's launches have no gradient"
+        call = self._inspect(args, grid, kwargs, engine)
+        derivative = self._derivative(call.key)
+        arrays = [leaf.value for leaf in call.bound.arrays]
+        numbers = {leaf.name: leaf.value for leaf in call.bound.scalars}
+        if engine == "graph":
+            names = [leaf.name for leaf in call.bound.arrays]
+            return derivative.kind(gradients.Call(engine, call.grid, names, arrays, [], [], numbers, {}))
+        launch = self._prepare(call)
+        return derivative.kind(gradients.call_of(launch, arrays, numbers, {}))
+
     # ------------------------------------------------------------------------------ inspection
 
     def _inspect(self, args: tuple[Any, ...], grid: Any, kwargs: Mapping[str, Any], engine: str) -> Call:
@@ -316,11 +340,15 @@ class JITFunction:
         return Warm(self._compilations.kernel(call.key), call.key, partial(self._prepare, call))
 
     def explain(self, *args: Any, grid: Any, **kwargs: Any) -> str:
-        """What a launch with these arguments would do: engine, roles, and what unwritten elements cost."""
+        """What a launch with these arguments would do.
+
+        Engine, roles, what unwritten elements cost, and where gradients would come from.
+        """
         engine = engines.choose(self.options.interpret)
         call = self._inspect(args, grid, kwargs, engine if engine in ("metal", "cuda") else "metal")
         warm = Warm(self._compilations.kernel(call.key), call.key, partial(self._prepare, call))
-        return warm.explain(engine)
+        kind, reason = self._gradient(args, grid, kwargs)
+        return f"{warm.explain(engine)}\n  gradient ({kind}): {reason}"
 
 
 def _closest(name: str, known: Sequence[str]) -> str:
