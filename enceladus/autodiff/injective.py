@@ -1,4 +1,4 @@
-"""Whether an access touches each element at most once in a whole launch.
+"""Whether an access touches each element at most once in a whole launch, and none outside of its array.
 
 Offsets are taken apart into ``constant + Σ coefficient · variable``, where a variable is a grid axis, a tile
 axis or the number of an iteration, each with so many values. Coefficients and counts may depend on grid and
@@ -86,6 +86,20 @@ class Prover:
                     return False
                 reach += abs(digit.coefficient) * (digit.count - 1)
         return reach < _LIMIT  # no offset wraps around to another
+
+    def stays_inside(self, op: Access, size: int) -> bool:
+        """Whether every lane that passes the mask accesses an element of an array of ``size``."""
+        try:
+            offset = self.form(op.offset)
+            digits = self.digits(offset, self.counts(op), self.limits(op.mask))
+        except Unknown:
+            return False
+        if any(digit.count <= 0 for digit in digits):
+            return True  # nothing passes the mask
+        steps = [digit.coefficient * (digit.count - 1) for digit in digits]
+        low = offset.constant + sum(step for step in steps if step < 0)
+        high = offset.constant + sum(step for step in steps if step > 0)
+        return low >= 0 and high < min(size, _LIMIT)
 
     # ------------------------------------------------------------------------------- counts
 

@@ -57,11 +57,13 @@ class Variant:
     """What of a launch decides the backward kernel's text.
 
     ``plain``: arrays whose gradient is stored, not added up. ``old``: outputs whose former contents have a
-    gradient: where the kernel stored, it is 0.
+    gradient: where the kernel stored, it is 0. ``guarded``: arrays that the kernel might read outside of
+    their bounds, which may be harmless, where writing is not.
     """
 
     plain: frozenset[str]
     old: frozenset[str]
+    guarded: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -74,7 +76,7 @@ class Plan:
     stores: list[ops.ArrayStore] = field(init=False)
     loads: dict[Value, list[ops.ArrayLoad]] = field(init=False)  #: active ones, by array
     updated: set[Value] = field(init=False)  #: by atomic additions
-    #: ("cotangent", output), ("grad", input), ("old", output) → the argument of the backward kernel
+    #: ("cotangent" or "old", output), ("grad" or "size", input) → the argument of the backward kernel
     names: dict[tuple[str, str], str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +107,12 @@ class Plan:
 
         self.names = {}
         taken = {value.name for value in self.function.arguments}
-        for kind, arrays in (("cotangent", self.outputs), ("grad", self.inputs), ("old", self.outputs)):
+        for kind, arrays in (
+            ("cotangent", self.outputs),
+            ("grad", self.inputs),
+            ("old", self.outputs),
+            ("size", self.inputs),
+        ):
             for array in arrays:
                 name = f"{kind}_{array.name}"
                 while name in taken:
@@ -124,8 +131,17 @@ class Plan:
         written = {op.array for op in self.stores} | self.updated
         return [v for v in self.function.arguments if v in written and element(v).is_floating()]
 
-    def variant(self, grid: tuple[int, ...], numbers: Mapping[str, object], old: frozenset[str]) -> Variant:
-        """The variant for one launch. Raises :class:`NoBackward` where programs may overwrite each other."""
+    def variant(
+        self,
+        grid: tuple[int, ...],
+        numbers: Mapping[str, object],
+        sizes: Mapping[str, int],
+        old: frozenset[str],
+    ) -> Variant:
+        """The variant for one launch. Raises :class:`NoBackward` where programs may overwrite each other.
+
+        ``sizes``: the number of elements of each array.
+        """
         prover = Prover(self.function, self.analysis, grid, numbers)
         for store in self.stores:
             if element(store.array).is_floating() and not prover.touches_once(store):
@@ -135,7 +151,12 @@ class Plan:
             for array, loads in self.loads.items()
             if len(loads) == 1 and prover.touches_once(loads[0])
         }
-        return Variant(frozenset(plain), old)
+        guarded = {
+            array.name
+            for array, loads in self.loads.items()
+            if not all(prover.stays_inside(load, sizes[array.name]) for load in loads)
+        }
+        return Variant(frozenset(plain), old, frozenset(guarded))
 
     def build(self, variant: Variant) -> Function:
         """The backward kernel, stage ``TILE``."""
@@ -161,7 +182,15 @@ class _Builder:
             for v in plan.inputs
         }
         self.old = {v: self.argument("old", v, element(v)) for v in plan.outputs if v.name in variant.old}
-        more = (*self.cotangents.values(), *self.gradients.values(), *self.old.values())
+        index = tile_type(self.builder.index_dtype)
+        self.sizes = {
+            v: Value(index, self.body, plan.names["size", v.name])
+            for v in plan.inputs
+            if v.name in variant.guarded
+        }
+        more = (
+            *self.cotangents.values(), *self.gradients.values(), *self.old.values(), *self.sizes.values()
+        )  # fmt: skip
         self.body.arguments = (*arguments, *more)
         #: forward value → its gradient so far, of the block in progress
         self.adjoints: dict[Value, Value] = {}
@@ -262,10 +291,25 @@ class _Builder:
         target = self.gradients.get(op.array)
         if target is None:
             return
+        if op.array in self.sizes:
+            mask = self.guard(self.sizes[op.array], offset, mask)
         if op.array.name in self.variant.plain:
             self.emit.store(target, offset, gradient, mask)
         else:
             self.emit.atomic_add(target, offset, self.emit.cast(gradient, float32), mask)
+
+    def guard(self, size: Value, offset: Value, mask: Value | None) -> Value:
+        """``mask`` and ``0 <= offset < size``."""
+        shape = offset.type.shape
+        zero = self.emit.like(0, offset)
+        size = self.emit.cast(size, offset.type.dtype)
+        bound = self.emit.op(ops.Splat(size, shape)) if shape else size
+        inside = self.emit.binary(
+            BinaryKind.AND,
+            self.emit.compare(CompareKind.GE, offset, zero),
+            self.emit.compare(CompareKind.LT, offset, bound),
+        )
+        return inside if mask is None else self.emit.binary(BinaryKind.AND, mask, inside)
 
     def reverse_pure(self, op: Op, gradient: Value) -> None:
         match op:

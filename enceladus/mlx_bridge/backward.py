@@ -68,14 +68,17 @@ class Backward:
         if self._reason is not None:
             raise self._reason
         old = frozenset(call.names[place] for place in call.merged)
-        variant = self._plan.variant(call.grid, call.numbers, old)
+        sizes = {name: int(array.size) for name, array in zip(call.names, call.arrays, strict=True)}
+        variant = self._plan.variant(call.grid, call.numbers, sizes, old)
         compiled = self._variants.get(variant)
         if compiled is None:
             compiled = self._variants[variant] = self._compile(variant)
         if isinstance(compiled, NoBackward):
             raise compiled
         types = tuple((tuple(x.shape), x.dtype) for x in call.arrays)
-        key = (variant, call.engine, call.grid, types, tuple(sorted(call.numbers.items(), key=str)))
+        # By their text: 0.0 == -0.0.
+        numbers = tuple(repr(call.numbers.get(value.name)) for value in self._plan.function.arguments)
+        key = (variant, call.engine, call.grid, types, numbers)
         launch = self._launches.get(key)
         if launch is None:
             try:
@@ -152,7 +155,9 @@ class Backward:
                 array = self._array(value.name, arrays, TO_MLX[element(value).name])
                 leaves.append(ArrayLeaf(value.name, value.name, array, element(value)))
             else:
-                leaves.append(ScalarLeaf(value.name, call.numbers[value.name], value.type.dtype))
+                meaning = self._meaning.get(value.name)
+                number = arrays[meaning[1]].size if meaning else call.numbers[value.name]
+                leaves.append(ScalarLeaf(value.name, number, value.type.dtype))
         return BoundArguments((), tuple(leaves))
 
     def _array(self, name: str, arrays: dict[str, Any], dtype: mx.Dtype) -> Any:
