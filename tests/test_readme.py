@@ -11,7 +11,14 @@ import pytest
 from enceladus import knobs
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = ("README.md", "docs/language.md", "docs/launching.md", "docs/debugging.md", "benchmarks/README.md")
+PAGES = (
+    "README.md",
+    "docs/language.md",
+    "docs/launching.md",
+    "docs/gradients.md",
+    "docs/debugging.md",
+    "benchmarks/README.md",
+)
 
 
 def snippets(page: str) -> str:
