@@ -91,3 +91,30 @@ def test_proves_what_kernels_usually_do(
     assert proof.touches_once(load) is once
     assert proof.stays_inside(load, size)
     assert not proof.stays_inside(load, size - 1)
+
+
+JOINT = {
+    "halves": ("pid * n + i", "pid * n + n // 2 + i", "i < n // 2", 12, True),
+    "halves that overlap": ("pid * n + i", "pid * n + n // 2 + i", "i < n // 2 + 1", 12, False),
+    "the same twice": ("pid * n + i", "pid * n + i + 0 * n", "i < n", 8, False),
+    "different strides": ("pid * n + i", "pid * n + 2 * i + 8", "i < 4", 32, False),
+}
+
+
+@pytest.mark.parametrize("name", JOINT)
+def test_several_accesses_together(name: str) -> None:
+    first, second, mask, n, expected = JOINT[name]
+    kernel = kernel_from_source(
+        "@enceladus.jit(do_not_specialize=['n'])\n"
+        "def kernel(x, out, n, B: tl.constexpr):\n"
+        "    pid, i = tl.program_id(0), tl.arange(0, B)\n"
+        f"    tl.store(out + {first}, 1.0, mask={mask})\n"
+        f"    tl.store(out + {second}, 2.0, mask={mask})\n"
+    )
+    fresh = enceladus.empty((8,))
+    call = kernel._inspect((fresh, fresh, n), (3,), {"B": 8}, "graph")
+    function = kernel._derivative(call.key).function()
+    stores = [op for op in function.walk() if isinstance(op, ops.ArrayStore)]
+    proof = Prover(function, Analysis(function), (3, 1, 1), {"n": n})
+    assert [proof.touches_once(store) for store in stores] == [True, True]
+    assert proof.touches_once(*stores) is expected

@@ -347,6 +347,35 @@ def test_broadcast_rows(any_engine: str, shape: tuple[int, int]) -> None:
 
 
 @enceladus.jit
+def rotate_kernel(x_ptr, cos_ptr, sin_ptr, out_ptr, width, HALF: tl.constexpr):
+    row, cols = tl.program_id(0), tl.arange(0, HALF)
+    half = width // 2
+    mask = cols < half
+    first = tl.load(x_ptr + row * width + cols, mask=mask)
+    second = tl.load(x_ptr + row * width + half + cols, mask=mask)
+    cos = tl.load(cos_ptr + row * half + cols, mask=mask)
+    sin = tl.load(sin_ptr + row * half + cols, mask=mask)
+    tl.store(out_ptr + row * width + cols, first * cos - second * sin, mask=mask)
+    tl.store(out_ptr + row * width + half + cols, second * cos + first * sin, mask=mask)
+
+
+def launch_rotation(x: mx.array, cos: mx.array, sin: mx.array) -> mx.array:
+    rows, width = x.shape
+    half = enceladus.next_power_of_2(width // 2)
+    return rotate_kernel[(rows,)](x, cos, sin, enceladus.empty_like(x), width, HALF=half)
+
+
+@pytest.mark.parametrize("width", [16, 10])
+def test_two_halves_of_an_array(any_engine: str, width: int) -> None:
+    def reference(x: mx.array, cos: mx.array, sin: mx.array) -> mx.array:
+        a, b = mx.split(x, 2, axis=1)
+        return mx.concatenate([a * cos - b * sin, b * cos + a * sin], axis=1)
+
+    half = width // 2
+    assert_same_gradients(launch_rotation, reference, (normal(3, width), normal(3, half), normal(3, half)))
+
+
+@enceladus.jit
 def embedding_kernel(index_ptr, table_ptr, out_ptr, width, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     cols = tl.arange(0, BLOCK)
@@ -718,3 +747,60 @@ def test_launches_on_constants_have_no_derivative(metal_text: None) -> None:
     mx.eval(constant)
     names = primitives(lambda x: launch_cube(cube, constant) + x, normal(4))
     assert "CustomKernel" in names and "CustomTransforms" not in names
+
+
+# ------------------------------------------------------------------------------------- atomics
+
+
+@enceladus.jit
+def scatter_add_kernel(x_ptr, index_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offs < n
+    x = tl.load(x_ptr + offs, mask=mask)
+    at = tl.load(index_ptr + offs, mask=mask)
+    tl.atomic_add(out_ptr + at, x * x, mask=mask)
+
+
+def test_atomic_additions(any_engine: str) -> None:
+    """The gradient of what is added comes from where it went; that of the old contents is the result's."""
+    index = mx.array(RNG.integers(0, 6, 40).astype(np.int32))
+
+    def function(x: mx.array, old: mx.array) -> mx.array:
+        out = old * 1.0
+        scatter_add_kernel[(3,)](x, index, out, 40, BLOCK=16)
+        return out
+
+    def reference(x: mx.array, old: mx.array) -> mx.array:
+        return old.at[index].add(x * x)
+
+    # Multiples of 1/8: sums are exact, in any order.
+    x, old = (mx.round(normal(size) * 8) / 8 for size in (40, 6))
+    assert_same_gradients(function, reference, (x, old))
+    fresh = enceladus.zeros((6,))
+    assert_same_gradients(
+        lambda x: scatter_add_kernel[(3,)](x, index, fresh, 40, BLOCK=16),
+        lambda x: reference(x, mx.zeros((6,))),
+        (x,),
+    )
+
+
+@pytest.mark.parametrize("kind", ["max", "min", "xchg"])
+def test_other_atomics_are_refused(any_engine: str, kind: str) -> None:
+    kernel = kernel_from_source(
+        "@enceladus.jit\n"
+        "def kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):\n"
+        "    offs = tl.arange(0, BLOCK)\n"
+        f"    tl.atomic_{kind}(out_ptr + offs, tl.load(x_ptr + offs))\n"
+    )
+    with pytest.raises(enceladus.CompilationError, match=f"an atomic {kind} has no derivative"):
+        gradient(lambda x: kernel[(1,)](x, mx.zeros((16,)), BLOCK=16), normal(16))
+
+
+def test_old_values_of_atomics_are_refused(any_engine: str) -> None:
+    @enceladus.jit
+    def kernel(x_ptr, total_ptr, out_ptr):
+        before = tl.atomic_add(total_ptr, tl.load(x_ptr + tl.program_id(0)))
+        tl.store(out_ptr + tl.program_id(0), before)
+
+    with pytest.raises(enceladus.CompilationError, match="depends on the order of the programs"):
+        gradient(lambda x: kernel[(4,)](x, mx.zeros((1,)), enceladus.empty_like(x))[1], normal(4))

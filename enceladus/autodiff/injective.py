@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from enceladus.ir import ops
 from enceladus.ir.core import Block, Function, Op, Value
@@ -66,26 +67,47 @@ class Prover:
             for nested in op.blocks:
                 self._walk(nested, [*loops, op] if isinstance(op, ops.For) else loops)
 
-    def touches_once(self, op: Access) -> bool:
-        """Whether no two lanes, iterations or programs that pass the mask access one element."""
+    def touches_once(self, *accesses: Access) -> bool:
+        """Whether no two lanes, iterations, programs or accesses that pass the masks meet in one element.
+
+        Several accesses are known to be apart where they are the same but for a constant, in equal steps.
+        """
         try:
-            counts = self.counts(op)
-            offset = self.form(op.offset)
-            unmentioned = [k for k, n in counts.items() if n > 1 and k not in offset.coefficients]
-            if unmentioned:
-                return False
-            digits = self.digits(offset, counts, self.limits(op.mask))
+            found = [self.parts(op) for op in accesses]
         except Unknown:
             return False
+        found = [parts for parts in found if all(digit.count > 0 for digit in parts[1])]
+        if not found:
+            return True  # nothing passes the masks
+        first = found[0][1]
+        for _, digits in found[1:]:
+            if [d.coefficient for d in digits] != [d.coefficient for d in first]:
+                return False
+        digits = [
+            _Digit(same[0].coefficient, max(d.count for d in same))
+            for same in zip(*(digits for _, digits in found), strict=True)
+        ]
+        starts = sorted(constant for constant, _ in found)
+        if len(starts) > 1:
+            steps = {b - a for a, b in pairwise(starts)}
+            if len(steps) != 1:
+                return False
+            digits.append(_Digit(steps.pop(), len(starts)))
         reach = 0
         for digit in sorted(digits, key=lambda d: abs(d.coefficient)):
-            if digit.count <= 0:
-                return True  # nothing passes the mask
             if digit.count > 1:
                 if abs(digit.coefficient) <= reach:
                     return False
                 reach += abs(digit.coefficient) * (digit.count - 1)
         return reach < _LIMIT  # no offset wraps around to another
+
+    def parts(self, op: Access) -> tuple[int, list[_Digit]]:
+        """The offset's constant and digits, by coefficient. A variable that it lacks is a digit of 0."""
+        counts = self.counts(op)
+        offset = self.form(op.offset)
+        digits = self.digits(offset, counts, self.limits(op.mask))
+        digits += [_Digit(0, n) for key, n in counts.items() if n > 1 and key not in offset.coefficients]
+        return offset.constant, sorted(digits, key=lambda d: (d.coefficient, d.count))
 
     def stays_inside(self, op: Access, size: int) -> bool:
         """Whether every lane that passes the mask accesses an element of an array of ``size``."""

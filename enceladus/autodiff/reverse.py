@@ -73,7 +73,7 @@ class Plan:
     function: Function
     activity: Activity = field(init=False)
     analysis: Analysis = field(init=False)
-    stores: list[ops.ArrayStore] = field(init=False)
+    stores: dict[Value, list[ops.ArrayStore]] = field(init=False)  #: by array
     loads: dict[Value, list[ops.ArrayLoad]] = field(init=False)  #: active ones, by array
     updated: set[Value] = field(init=False)  #: by atomic additions
     #: ("cotangent" or "old", output), ("grad" or "size", input) → the argument of the backward kernel
@@ -82,8 +82,7 @@ class Plan:
     def __post_init__(self) -> None:
         self.activity = Activity(self.function)
         self.analysis = Analysis(self.function)
-        self.stores, self.loads, self.updated = [], {}, set()
-        stored: set[Value] = set()
+        self.stores, self.loads, self.updated = {}, {}, set()
         used = {v for op in self.function.walk() for v in op.operands}
         for op in self.function.walk():
             match op:
@@ -91,12 +90,9 @@ class Plan:
                     if element(op.array).is_floating():
                         self.loads.setdefault(op.array, []).append(op)
                 case ops.ArrayStore():
-                    if op.array in stored or op.array in self.updated:
-                        raise NoBackward(f"{op.array.name!r} is written in several places")
-                    stored.add(op.array)
-                    self.stores.append(op)
+                    self.stores.setdefault(op.array, []).append(op)
                 case exchange.ArrayAtomic():
-                    if op.kind is not AtomicKind.ADD or op.result in used or op.array in stored:
+                    if op.kind is not AtomicKind.ADD or op.result in used:
                         raise NoBackward(f"it has an atomic {op.kind.value} that is more than an addition")
                     self.updated.add(op.array)
                 case ops.For() | ops.Yield() | ops.Assume():
@@ -105,6 +101,8 @@ class Plan:
                     if not isinstance(op, _REPEATED):
                         raise NoBackward(f"it uses {op.mnemonic}")
 
+        if self.updated & self.stores.keys():
+            raise NoBackward("it stores to an array that it also updates atomically")
         self.names = {}
         taken = {value.name for value in self.function.arguments}
         for kind, arrays in (
@@ -128,7 +126,7 @@ class Plan:
     @property
     def outputs(self) -> list[Value]:
         """Written arrays of floats."""
-        written = {op.array for op in self.stores} | self.updated
+        written = self.stores.keys() | self.updated
         return [v for v in self.function.arguments if v in written and element(v).is_floating()]
 
     def variant(
@@ -143,14 +141,10 @@ class Plan:
         ``sizes``: the number of elements of each array.
         """
         prover = Prover(self.function, self.analysis, grid, numbers)
-        for store in self.stores:
-            if element(store.array).is_floating() and not prover.touches_once(store):
-                raise NoBackward(f"an element of {store.array.name!r} may be written twice")
-        plain = {
-            array.name
-            for array, loads in self.loads.items()
-            if len(loads) == 1 and prover.touches_once(loads[0])
-        }
+        for array, stores in self.stores.items():
+            if element(array).is_floating() and not prover.touches_once(*stores):
+                raise NoBackward(f"an element of {array.name!r} may be written twice")
+        plain = {array.name for array, loads in self.loads.items() if prover.touches_once(*loads)}
         guarded = {
             array.name
             for array, loads in self.loads.items()
