@@ -601,6 +601,18 @@ def test_bits_carried_by_a_loop_are_refused(any_engine: str) -> None:
         gradient(lambda x: carried_bits[(1,)](x, enceladus.empty_like(x), BLOCK=16), normal(16))
 
 
+def test_forward_mode_is_refused_rather_than_zero(any_engine: str) -> None:
+    x = mx.abs(normal(16))
+    with pytest.raises(enceladus.CompilationError, match="have no derivative"):
+        mx.jvp(lambda x: fast_log2[(1,)](x, enceladus.empty_like(x), BLOCK=16), [x], [x])
+    if any_engine == "graph":
+        _, (tangent,) = mx.jvp(launch_scaled_exp, [x, x], [mx.ones_like(x), mx.zeros_like(x)])
+        np.testing.assert_allclose(np.array(tangent), np.array(mx.exp(x) * x * 2.5), rtol=1e-5)
+    else:
+        with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
+            mx.jvp(launch_scaled_exp, [x, x], [mx.ones_like(x), mx.zeros_like(x)])
+
+
 def test_values_do_not_need_the_gradient(any_engine: str) -> None:
     """A refusal comes when the gradient is asked for, not before."""
     x = mx.abs(normal(16))

@@ -149,12 +149,14 @@ class Compilations:
 
     def _warn(self, key: SpecializationKey, texts: list[str]) -> None:
         """Pass on the compiler's warnings, each once, and warn of a kernel specialized again and again."""
-        self._history.append(key)
+        is_new = key not in self._history  # a gradient needs the IR of a kernel that was compiled before
+        if is_new:
+            self._history.append(key)
         for text in texts:
             if text not in self._warned:
                 self._warned.add(text)
                 warn_user(f"{self._kernel.name}: {text}")
-        if len(self._history) == MANY:
+        if is_new and len(self._history) == MANY:
             warn_user(f"{self._kernel.name} has been compiled {MANY} times in this process; {self._blame()}")
 
     def _blame(self) -> str:

@@ -169,7 +169,15 @@ class Derivative:
             # MLX would take shape and type of a None from the wrong array.
             return tuple(mx.zeros_like(x) if g is None else g for x, g in zip(primals, found, strict=True))
 
+        def refuse(*_: Any) -> Any:
+            raise NotImplementedError(
+                f"{self.kernel}() has no forward-mode derivative (mx.jvp) on a GPU; the graph engine (CPU) "
+                "has one"
+            )
+
         tied.vjp(rule)
+        if call.engine != "graph":
+            tied.jvp(refuse)
         return _as_list(tied(*inputs))
 
     def trace_in_graph(self, call: Call) -> list[mx.array]:
@@ -270,6 +278,7 @@ def _refusing(array: mx.array, error: CompilationError) -> mx.array:
 
     same: Any = mx.custom_function(lambda x: x)
     same.vjp(refuse)
+    same.jvp(refuse)
     made: mx.array = same(array)
     return made
 
