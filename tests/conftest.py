@@ -7,6 +7,9 @@ from collections.abc import Iterator
 import mlx.core as mx
 import pytest
 
+from tests.engines import ENGINES, engine
+from tests.gradient_helpers import SummingTarget
+
 
 @pytest.fixture(autouse=True)
 def _graph_engine_on_the_cpu(request: pytest.FixtureRequest) -> Iterator[None]:
@@ -21,3 +24,10 @@ def _graph_engine_on_the_cpu(request: pytest.FixtureRequest) -> Iterator[None]:
     mx.set_default_device(mx.cpu)
     yield
     mx.set_default_device(device)
+
+
+@pytest.fixture(params=[name for name in ENGINES if name != "interpreter"])
+def any_engine(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every engine that has gradients."""
+    with engine(request.param, SummingTarget()):
+        yield request.param

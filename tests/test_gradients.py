@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
@@ -11,88 +9,19 @@ import pytest
 
 import enceladus
 import enceladus.language as tl
-from tests.engines import ENGINES, engine, kernel_from_source
-
-ArrayFunction = Callable[..., mx.array]
-
-RNG = np.random.default_rng(7)
-
-
-@pytest.fixture(params=[name for name in ENGINES if name != "interpreter"])
-def any_engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every engine that has gradients."""
-    with engine(request.param):
-        yield request.param
-
-
-def normal(*shape: int, dtype: mx.Dtype = mx.float32) -> mx.array:
-    return mx.array(RNG.normal(size=shape).astype(np.float32)).astype(dtype)
-
-
-def weighted(function: ArrayFunction) -> ArrayFunction:
-    """A scalar loss whose cotangents differ from element to element."""
-
-    def loss(*arrays: mx.array) -> mx.array:
-        results = function(*arrays)
-        total = mx.array(0.0)
-        for i, y in enumerate(results if isinstance(results, tuple) else (results,)):
-            weights = mx.sin(mx.arange(y.size) * 0.7 + i).reshape(y.shape)
-            total = total + (weights * y.astype(mx.float32)).sum()
-        return total
-
-    return loss
-
-
-def assert_same_gradients(
-    function: ArrayFunction,
-    reference: ArrayFunction,
-    arrays: Sequence[mx.array],
-    argnums: Sequence[int] | None = None,
-    rtol: float = 1e-4,
-    atol: float = 1e-5,
-) -> None:
-    argnums = range(len(arrays)) if argnums is None else argnums
-    for i in argnums:
-        got = mx.grad(weighted(function), argnums=i)(*arrays)
-        want = mx.grad(weighted(reference), argnums=i)(*arrays)
-        assert (got.shape, got.dtype) == (want.shape, want.dtype)
-        got, want = (np.array(x.astype(mx.float32)) for x in (got, want))
-        np.testing.assert_allclose(got, want, rtol=rtol, atol=atol, err_msg=f"argument {i}")
-
-
-def assert_finite_differences(
-    function: ArrayFunction, formula: Callable[..., np.ndarray], x: np.ndarray, rtol: float = 2e-4
-) -> None:
-    """The gradient of ``function`` against central differences of ``formula`` in float64."""
-    weights = np.sin(np.arange(formula(x.astype(np.float64)).size) * 0.7)
-
-    def loss(x: np.ndarray) -> float:
-        return float((weights * formula(x).reshape(-1)).sum())
-
-    want = np.zeros(x.shape)
-    for index in np.ndindex(*x.shape):
-        step = np.zeros(x.shape)
-        step[index] = 1e-5
-        want[index] = (loss(x.astype(np.float64) + step) - loss(x.astype(np.float64) - step)) / 2e-5
-    got = np.array(mx.grad(weighted(function))(mx.array(x)))
-    np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-5)
-
+from tests.gradient_helpers import (
+    RNG,
+    ArrayFunction,
+    assert_finite_differences,
+    assert_same_gradients,
+    binary_kernel,
+    launch_scaled_exp,
+    normal,
+    scaled_exp,
+    two_outputs,
+)
 
 # --------------------------------------------------------------------------------- elementwise
-
-
-@enceladus.jit
-def scaled_exp(x_ptr, y_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
-    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offs < n
-    x = tl.load(x_ptr + offs, mask=mask)
-    y = tl.load(y_ptr + offs, mask=mask)
-    tl.store(out_ptr + offs, tl.exp(x) * y * scale, mask=mask)
-
-
-def launch_scaled_exp(x: mx.array, y: mx.array, scale: float = 2.5) -> mx.array:
-    grid = (enceladus.cdiv(x.size, 64),)
-    return scaled_exp[grid](x, y, enceladus.empty_like(x), x.size, scale, BLOCK=64)
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 100])
@@ -168,15 +97,6 @@ def test_16_bit(any_engine: str, dtype: mx.Dtype) -> None:
     )
 
 
-@enceladus.jit
-def two_outputs(x_ptr, sin_ptr, cos_ptr, n, BLOCK: tl.constexpr):
-    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offs < n
-    x = tl.load(x_ptr + offs, mask=mask)
-    tl.store(sin_ptr + offs, tl.sin(x), mask=mask)
-    tl.store(cos_ptr + offs, tl.cos(2 * x), mask=mask)
-
-
 def test_two_outputs(any_engine: str) -> None:
     def function(x: mx.array) -> tuple[mx.array, ...]:
         fresh = enceladus.empty_like(x)
@@ -205,25 +125,6 @@ OPERATIONS = {
                 lambda x, y: mx.stop_gradient(mx.where(x < 0, mx.ceil(x), mx.floor(x))) * y + x),
     "unused": ("y", lambda x, y: y + 0 * x),
 }  # fmt: skip
-
-
-def binary_kernel(expression: str) -> ArrayFunction:
-    """A launch that stores ``expression`` of tiles ``x`` and ``y`` of two arrays of one shape."""
-    kernel = kernel_from_source(
-        "@enceladus.jit\n"
-        "def kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):\n"
-        "    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)\n"
-        "    x = tl.load(x_ptr + offs, mask=offs < n)\n"
-        "    y = tl.load(y_ptr + offs, mask=offs < n)\n"
-        f"    tl.store(out_ptr + offs, {expression}, mask=offs < n)\n"
-    )
-
-    def launch(x: mx.array, y: mx.array) -> mx.array:
-        grid = (enceladus.cdiv(x.size, 64),)
-        result: mx.array = kernel[grid](x, y, enceladus.empty_like(x), x.size, BLOCK=64)
-        return result
-
-    return launch
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -537,282 +438,3 @@ def test_tuples_of_arrays(any_engine: str) -> None:
         return kernel[(1,)]((x, y), enceladus.empty_like(x), BLOCK=16)
 
     assert_same_gradients(function, lambda x, y: x * y, (normal(16), normal(16)))
-
-
-# ----------------------------------------------------------------------------------- refusals
-
-
-def gradient(function: ArrayFunction, *arrays: mx.array, argnums: int = 0) -> mx.array:
-    return mx.grad(lambda *xs: function(*xs).sum(), argnums=argnums)(*arrays)
-
-
-def test_bits_of_floats_are_refused_with_their_place(any_engine: str) -> None:
-    function = binary_kernel("(x.to(tl.int32, bitcast=True) ^ 1).to(tl.float32, bitcast=True) * y")
-    x, y = normal(70), normal(70)
-    with pytest.raises(enceladus.CompilationError, match=r"no gradient with respect to 'x_ptr'") as caught:
-        gradient(function, x, y)
-    assert caught.value.location is not None and caught.value.location.line == 6
-    assert "vjp" in caught.value.hint
-    # The other argument has a gradient, and bits that only decide something are harmless.
-    np.testing.assert_allclose(np.array(gradient(function, x, y, argnums=1)), np.array(x), rtol=1e-5)
-    chosen = binary_kernel("tl.where(x.to(tl.int32, bitcast=True) >= 0, y, 2 * y) * x")
-    assert_same_gradients(chosen, lambda x, y: mx.where(x >= 0, y, 2 * y) * x, (x, y))
-
-
-@enceladus.jit
-def fast_log2(x_ptr, out_ptr, BLOCK: tl.constexpr):
-    offs = tl.arange(0, BLOCK)
-    bits = tl.load(x_ptr + offs).to(tl.int32, bitcast=True)
-    tl.store(out_ptr + offs, bits.to(tl.float32) / 8388608 - 127)
-
-
-def test_bits_read_as_a_number_are_refused(any_engine: str) -> None:
-    with pytest.raises(enceladus.CompilationError, match="have no derivative"):
-        gradient(lambda x: fast_log2[(1,)](x, enceladus.empty_like(x), BLOCK=16), mx.abs(normal(16)))
-
-
-@enceladus.jit
-def combine_bits(a, b):
-    return (a.to(tl.int32, bitcast=True) & b.to(tl.int32, bitcast=True)).to(tl.float32, bitcast=True)
-
-
-@enceladus.jit
-def reduce_bits(x_ptr, out_ptr, BLOCK: tl.constexpr):
-    tl.store(out_ptr, tl.reduce(tl.load(x_ptr + tl.arange(0, BLOCK)), 0, combine_bits))
-
-
-def test_a_combine_function_without_derivative_is_refused(any_engine: str) -> None:
-    with pytest.raises(enceladus.CompilationError, match="have no derivative"):
-        gradient(lambda x: reduce_bits[(1,)](x, enceladus.empty(1), BLOCK=16), normal(16))
-
-
-@enceladus.jit
-def carried_bits(x_ptr, out_ptr, BLOCK: tl.constexpr):
-    offs = tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + offs)
-    total = tl.zeros((BLOCK,), dtype=tl.float32)
-    for _ in range(3):
-        total, x = total + x, (x.to(tl.int32, bitcast=True) ^ 1).to(tl.float32, bitcast=True)
-    tl.store(out_ptr + offs, total)
-
-
-def test_bits_carried_by_a_loop_are_refused(any_engine: str) -> None:
-    with pytest.raises(enceladus.CompilationError, match="have no derivative"):
-        gradient(lambda x: carried_bits[(1,)](x, enceladus.empty_like(x), BLOCK=16), normal(16))
-
-
-def test_forward_mode_is_refused_rather_than_zero(any_engine: str) -> None:
-    x = mx.abs(normal(16))
-    with pytest.raises(enceladus.CompilationError, match="have no derivative"):
-        mx.jvp(lambda x: fast_log2[(1,)](x, enceladus.empty_like(x), BLOCK=16), [x], [x])
-    if any_engine == "graph":
-        _, (tangent,) = mx.jvp(launch_scaled_exp, [x, x], [mx.ones_like(x), mx.zeros_like(x)])
-        np.testing.assert_allclose(np.array(tangent), np.array(mx.exp(x) * x * 2.5), rtol=1e-5)
-    else:
-        with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
-            mx.jvp(launch_scaled_exp, [x, x], [mx.ones_like(x), mx.zeros_like(x)])
-
-
-def test_values_do_not_need_the_gradient(any_engine: str) -> None:
-    """A refusal comes when the gradient is asked for, not before."""
-    x = mx.abs(normal(16))
-    value, got = mx.value_and_grad(
-        lambda x: (mx.stop_gradient(fast_log2[(1,)](x, enceladus.empty_like(x), BLOCK=16)) * x).sum()
-    )(x)
-    assert value.item() != 0 and got.shape == (16,)
-
-
-# ---------------------------------------------------------------------------- rules of one's own
-
-
-@enceladus.jit
-def cube(x_ptr, out_ptr, n, scale, BLOCK: tl.constexpr):
-    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    x = tl.load(x_ptr + offs, mask=offs < n)
-    tl.store(out_ptr + offs, x * x * x * scale, mask=offs < n)
-
-
-def launch_cube(kernel: enceladus.JITFunction, x: mx.array, scale: float = 2.0) -> mx.array:
-    return kernel[(enceladus.cdiv(x.size, 64),)](x, enceladus.empty_like(x), x.size, scale, BLOCK=64)
-
-
-def own(kernel: enceladus.JITFunction) -> enceladus.JITFunction:
-    """The same kernel, whose rules are nobody else's."""
-    return enceladus.JITFunction(kernel.fn, kernel.options)
-
-
-def test_a_rule_of_ones_own(any_engine: str) -> None:
-    kernel, seen = own(cube), []
-
-    @kernel.vjp
-    def rule(primals, cotangents, outputs):
-        seen.append(primals)
-        assert mx.array_equal(outputs, primals["x_ptr"] ** 3 * primals["scale"])
-        return {"x_ptr": 100 * cotangents}
-
-    x = mx.array([1.0, 2.0, 3.0])
-    for scale in (2.0, 4.0):
-        got = gradient(lambda x, s=scale: launch_cube(kernel, x, s), x)
-        assert mx.array_equal(got, mx.full((3,), 100.0))
-        assert seen[-1]["n"] == 3 and seen[-1]["BLOCK"] == 64 and seen[-1]["scale"] == scale
-        assert set(seen[-1]) == {"x_ptr", "n", "scale", "BLOCK"}
-    assert mx.array_equal(launch_cube(kernel, x), 2 * x**3)
-
-
-def test_a_rule_is_differentiated_itself_and_may_launch_kernels(any_engine: str) -> None:
-    kernel = own(cube)
-
-    @kernel.vjp
-    def rule(primals, cotangents, outputs):
-        x = primals["x_ptr"]
-        return {"x_ptr": binary_kernel("6 * x * x * y")(x, cotangents)}
-
-    x = normal(70)
-    got = mx.grad(lambda x: gradient(lambda x: launch_cube(kernel, x), x).sum())(x)
-    np.testing.assert_allclose(np.array(got), np.array(12 * x), rtol=1e-5)
-
-
-def test_a_rule_replaces_a_refusal(any_engine: str) -> None:
-    kernel = own(fast_log2)
-    kernel.vjp(lambda primals, cotangents, outputs: {"x_ptr": cotangents / primals["x_ptr"] * 1.442695})
-    x = mx.array([1.0, 2.0, 4.0, 8.0] * 4)
-    got = gradient(lambda x: kernel[(1,)](x, enceladus.empty_like(x), BLOCK=16), x)
-    np.testing.assert_allclose(np.array(got), 1.442695 / np.array(x), rtol=1e-5)
-
-
-def test_a_rule_of_two_outputs_in_place(any_engine: str) -> None:
-    kernel = own(two_outputs)
-
-    @kernel.vjp
-    def rule(primals, cotangents, outputs):
-        assert len(cotangents) == len(outputs) == 2
-        assert "sin_ptr" in primals
-        return {"x_ptr": cotangents[0] + 10 * cotangents[1], "sin_ptr": None}
-
-    def function(x: mx.array) -> mx.array:
-        out = mx.zeros_like(x)
-        a, b = kernel[(1,)](x, out, enceladus.empty_like(x), x.size, BLOCK=64)
-        assert a is out
-        return a + b
-
-    assert mx.array_equal(gradient(function, normal(64)), mx.full((64,), 11.0))
-
-
-WRONG = {
-    "an array": (lambda p, c, o: c, TypeError, "must return a dictionary"),
-    "a wrong name": (lambda p, c, o: {"y": c}, ValueError, "'y', which is no array argument.*x_ptr"),
-    "a wrong shape": (lambda p, c, o: {"x_ptr": c[:1]}, ValueError, r"shape \(1,\) for 'x_ptr'"),
-}
-
-
-@pytest.mark.parametrize("what", WRONG)
-def test_wrong_results_of_a_rule(any_engine: str, what: str) -> None:
-    rule, error, message = WRONG[what]
-    kernel = own(cube)
-    kernel.vjp(rule)
-    with pytest.raises(error, match=message):
-        gradient(lambda x: launch_cube(kernel, x), mx.array([1.0, 2.0]))
-
-
-def test_a_rule_must_be_a_function() -> None:
-    with pytest.raises(TypeError, match=r"@cube\.vjp takes a function, not int"):
-        own(cube).vjp(3)
-
-
-# -------------------------------------------------------------------------------------- export
-
-
-def test_a_rule_stands_in_the_way_of_export_unless_left_out() -> None:
-    kernel = own(cube)
-    kernel.vjp(lambda primals, cotangents, outputs: {"x_ptr": cotangents})
-    x, events = normal(4), []
-    with engine("graph"):
-        with pytest.raises(ValueError, match="CustomTransforms"):
-            mx.export_function("/dev/null", lambda x: launch_cube(kernel, x), x)
-        with enceladus.no_gradients():
-            mx.export_function(events.append, lambda x: launch_cube(kernel, x), x)
-    assert events
-
-
-@pytest.fixture
-def metal_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Launches go to ``mx.fast.metal_kernel``, which works on any machine while MLX exports."""
-    monkeypatch.setenv("ENCELADUS_ENGINE", "metal")
-    monkeypatch.setenv("ENCELADUS_CACHE", "0")
-
-
-def primitives(function: ArrayFunction, *arrays: mx.array) -> list[str]:
-    events: list[dict] = []
-    mx.export_function(events.append, function, *arrays)
-    return [event["name"] for event in events if event["type"] == "primitive"]
-
-
-def test_metal_launches_are_exported_without_gradients(metal_text: None) -> None:
-    with pytest.raises(ValueError, match="CustomTransforms"):
-        primitives(lambda x: launch_cube(cube, x), normal(4))
-    with enceladus.no_gradients():
-        assert "CustomKernel" in primitives(lambda x: launch_cube(cube, x), normal(4))
-
-
-def test_launches_on_constants_have_no_derivative(metal_text: None) -> None:
-    constant = normal(4)
-    mx.eval(constant)
-    names = primitives(lambda x: launch_cube(cube, constant) + x, normal(4))
-    assert "CustomKernel" in names and "CustomTransforms" not in names
-
-
-# ------------------------------------------------------------------------------------- atomics
-
-
-@enceladus.jit
-def scatter_add_kernel(x_ptr, index_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offs < n
-    x = tl.load(x_ptr + offs, mask=mask)
-    at = tl.load(index_ptr + offs, mask=mask)
-    tl.atomic_add(out_ptr + at, x * x, mask=mask)
-
-
-def test_atomic_additions(any_engine: str) -> None:
-    """The gradient of what is added comes from where it went; that of the old contents is the result's."""
-    index = mx.array(RNG.integers(0, 6, 40).astype(np.int32))
-
-    def function(x: mx.array, old: mx.array) -> mx.array:
-        out = old * 1.0
-        scatter_add_kernel[(3,)](x, index, out, 40, BLOCK=16)
-        return out
-
-    def reference(x: mx.array, old: mx.array) -> mx.array:
-        return old.at[index].add(x * x)
-
-    # Multiples of 1/8: sums are exact, in any order.
-    x, old = (mx.round(normal(size) * 8) / 8 for size in (40, 6))
-    assert_same_gradients(function, reference, (x, old))
-    fresh = enceladus.zeros((6,))
-    assert_same_gradients(
-        lambda x: scatter_add_kernel[(3,)](x, index, fresh, 40, BLOCK=16),
-        lambda x: reference(x, mx.zeros((6,))),
-        (x,),
-    )
-
-
-@pytest.mark.parametrize("kind", ["max", "min", "xchg"])
-def test_other_atomics_are_refused(any_engine: str, kind: str) -> None:
-    kernel = kernel_from_source(
-        "@enceladus.jit\n"
-        "def kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):\n"
-        "    offs = tl.arange(0, BLOCK)\n"
-        f"    tl.atomic_{kind}(out_ptr + offs, tl.load(x_ptr + offs))\n"
-    )
-    with pytest.raises(enceladus.CompilationError, match=f"an atomic {kind} has no derivative"):
-        gradient(lambda x: kernel[(1,)](x, mx.zeros((16,)), BLOCK=16), normal(16))
-
-
-def test_old_values_of_atomics_are_refused(any_engine: str) -> None:
-    @enceladus.jit
-    def kernel(x_ptr, total_ptr, out_ptr):
-        before = tl.atomic_add(total_ptr, tl.load(x_ptr + tl.program_id(0)))
-        tl.store(out_ptr + tl.program_id(0), before)
-
-    with pytest.raises(enceladus.CompilationError, match="depends on the order of the programs"):
-        gradient(lambda x: kernel[(4,)](x, mx.zeros((1,)), enceladus.empty_like(x))[1], normal(4))
