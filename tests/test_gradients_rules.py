@@ -279,4 +279,4 @@ def test_old_values_of_atomics_are_refused(any_engine: str) -> None:
         tl.store(out_ptr + tl.program_id(0), before)
 
     with pytest.raises(enceladus.CompilationError, match="depends on the order of the programs"):
-        gradient(lambda x: kernel[(4,)](x, mx.zeros((1,)), enceladus.empty_like(x))[1], normal(4))
+        gradient(lambda x: kernel[(1,)](x, mx.zeros((1,)), enceladus.empty_like(x))[1], normal(1))
