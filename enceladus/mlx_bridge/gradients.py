@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
+from enceladus.codegen.kernel import Role
 from enceladus.errors import CompilationError
 from enceladus.mlx_bridge.fresh import FreshArray
 from enceladus.mlx_bridge.grid import Grid
@@ -337,8 +338,9 @@ def inputs_of(launch: Launch) -> list[int]:
     if not launch.runs:
         return []
     read = {leaf for leaf, _ in launch.inputs}
-    merged = {o.leaf for o in launch.outputs if o.mark >= 0 and not o.fresh}
-    return sorted(read | merged)
+    updated = {array.name for array in launch.compiled.arrays if array.role is Role.ATOMIC}
+    kept = {o.leaf for o in launch.outputs if (o.mark >= 0 or o.name in updated) and not o.fresh}
+    return sorted(read | kept)
 
 
 def run_traced(

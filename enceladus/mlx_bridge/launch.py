@@ -108,11 +108,13 @@ class Launch:
             if not self.runs or 0 in output.shape:
                 contents.append(None)
                 continue
+            value = arrays[output.leaf]
             new = made[output.index]
             if output.finish is not None:
                 new = output.finish(new, value)
             if output.mark >= 0:
-                new = mx.where(made[output.mark], new, as_mlx(arrays[output.leaf]))
+                old = as_mlx(value)
+                new = mx.where(made[output.mark], new, old)
             contents.append(new)
         return contents
 
