@@ -51,8 +51,8 @@ import mlx.core as mx
 from enceladus import knobs
 from enceladus.frontend.function import MISSING, KernelFunction
 from enceladus.ir.types import DType
-from enceladus.mlx_bridge import gradients
 from enceladus.mlx_bridge.fresh import FreshArray
+from enceladus.mlx_bridge.gradients import confirm, hits, inputs_of, probe, run_traced
 from enceladus.mlx_bridge.grid import resolve
 from enceladus.mlx_bridge.launch import Launch
 
@@ -231,7 +231,7 @@ def _traced_lines(
     namespace: dict[str, Any],
 ) -> list[str]:
     """Where a gradient may be asked for, the launch is one with a derivative; see ``gradients``."""
-    inputs = ", ".join(leaf_names[place] for place in gradients.inputs_of(launch))
+    inputs = ", ".join(leaf_names[place] for place in inputs_of(launch))
     if not inputs or launch.derivative is None:
         return []
     floats = [
@@ -240,10 +240,10 @@ def _traced_lines(
     # Not the arrays that the launch was prepared with: they would be kept alive.
     constants = {name: value for name, value in numbers.items() if not isinstance(value, mx.array)}
     namespace.update(
-        _e_probe=gradients.probe,
-        _e_hits=gradients.hits,
-        _e_confirm=gradients.confirm,
-        _e_traced=gradients.run_traced,
+        _e_probe=probe,
+        _e_hits=hits,
+        _e_confirm=confirm,
+        _e_traced=run_traced,
         _e_prepared=launch,
         _e_constants=constants,
     )

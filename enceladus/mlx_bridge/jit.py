@@ -13,11 +13,12 @@ from typing import Any, overload
 from enceladus import knobs
 from enceladus.frontend.function import KernelFunction
 from enceladus.ir.builder import current_emitter
-from enceladus.mlx_bridge import engines, fastpath, gradients
+from enceladus.mlx_bridge import engines, fastpath
 from enceladus.mlx_bridge import grid as grids
 from enceladus.mlx_bridge.arguments import BoundArguments, Classifier, bind, complete
 from enceladus.mlx_bridge.compilation import Compilations
-from enceladus.mlx_bridge.gradients import Derivative
+from enceladus.mlx_bridge.gradients import Call as TracedCall
+from enceladus.mlx_bridge.gradients import Derivative, call_of, is_traced, run_traced
 from enceladus.mlx_bridge.launch import Launch, Request, prepare
 from enceladus.mlx_bridge.specialization import SpecializationKey
 from enceladus.mlx_bridge.warm import Warm
@@ -138,9 +139,9 @@ class JITFunction:
         launch = self._prepare(call)
         if kinds is None:
             arrays = [leaf.value for leaf in call.bound.arrays]
-            if gradients.is_traced(arrays):
+            if is_traced(arrays):
                 numbers = {leaf.name: leaf.value for leaf in call.bound.scalars}
-                return gradients.run_traced(launch, arrays, None, numbers, values)
+                return run_traced(launch, arrays, None, numbers, values)
             return launch.run(arrays)
         if len(self._templates) >= fastpath.PLAN_LIMIT:
             self._templates.clear()
@@ -317,9 +318,9 @@ class JITFunction:
         numbers = {leaf.name: leaf.value for leaf in call.bound.scalars}
         if engine == "graph":
             names = [leaf.name for leaf in call.bound.arrays]
-            return derivative.kind(gradients.Call(engine, call.grid, names, arrays, [], [], numbers, {}))
+            return derivative.kind(TracedCall(engine, call.grid, names, arrays, [], [], numbers, {}))
         launch = self._prepare(call)
-        return derivative.kind(gradients.call_of(launch, arrays, numbers, {}))
+        return derivative.kind(call_of(launch, arrays, numbers, {}))
 
     # ------------------------------------------------------------------------------ inspection
 
