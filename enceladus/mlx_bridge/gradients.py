@@ -150,14 +150,33 @@ class Derivative:
 
     def tie(self, call: Call, forward: Callable[[list[Any]], list[mx.array]]) -> list[mx.array]:
         """``forward`` of the array leaves as a node of MLX's graph that has this derivative."""
+        inputs = self.guarded(call)
+        if not inputs:
+            return forward(call.arrays)
+        tied: Any = mx.custom_function(lambda *arrays: forward(call.filled(arrays)))
+
+        def refuse(*_: Any) -> Any:
+            raise NotImplementedError(
+                f"{self.kernel}() has no forward-mode derivative (mx.jvp) on a GPU; the graph engine (CPU) "
+                "has one"
+            )
+
+        tied.vjp(self.rule(call))
+        if call.engine != "graph":
+            tied.jvp(refuse)
+        return _as_list(tied(*inputs))
+
+    def guarded(self, call: Call) -> list[mx.array]:
+        """The arrays of ``call.inputs``, such that asking for a gradient that does not exist raises."""
         refusals = self.refusals()
         inputs = []
         for place in call.inputs:
             array, name = call.arrays[place], call.names[place]
             inputs.append(_refusing(array, refusals[name]) if name in refusals else array)
-        if not inputs:
-            return forward(call.arrays)
-        tied: Any = mx.custom_function(lambda *arrays: forward(call.filled(arrays)))
+        return inputs
+
+    def rule(self, call: Call) -> Rule:
+        """The rule of an ``mx.custom_function`` of ``call.inputs``."""
 
         def rule(primals: Any, cotangents: Any, outputs: Any) -> tuple[mx.array, ...]:
             primals, cotangents, outputs = (_as_list(x) for x in (primals, cotangents, outputs))
@@ -170,16 +189,7 @@ class Derivative:
             # MLX would take shape and type of a None from the wrong array.
             return tuple(mx.zeros_like(x) if g is None else g for x, g in zip(primals, found, strict=True))
 
-        def refuse(*_: Any) -> Any:
-            raise NotImplementedError(
-                f"{self.kernel}() has no forward-mode derivative (mx.jvp) on a GPU; the graph engine (CPU) "
-                "has one"
-            )
-
-        tied.vjp(rule)
-        if call.engine != "graph":
-            tied.jvp(refuse)
-        return _as_list(tied(*inputs))
+        return rule
 
     def trace_in_graph(self, call: Call) -> list[mx.array]:
         """The graph engine's launch: MLX differentiates it, unless there is a rule or a refusal."""
