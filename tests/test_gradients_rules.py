@@ -162,6 +162,23 @@ def test_a_rule_of_two_outputs_in_place(any_engine: str) -> None:
     assert mx.array_equal(gradient(function, normal(64)), mx.full((64,), 11.0))
 
 
+def test_a_rule_gets_the_arrays_of_tuples_one_by_one(any_engine: str) -> None:
+    @enceladus.jit
+    def kernel(pair, out_ptr, BLOCK: tl.constexpr):
+        offs = tl.arange(0, BLOCK)
+        tl.store(out_ptr + offs, tl.load(pair[0] + offs) * tl.load(pair[1] + offs))
+
+    @kernel.vjp
+    def rule(primals, cotangents, outputs):
+        assert set(primals) == {"pair_0", "pair_1", "BLOCK"}
+        return {"pair_0": 5 * cotangents}
+
+    x = normal(16)
+    for i, factor in enumerate((5.0, 0.0)):
+        got = gradient(lambda x, y: kernel[(1,)]((x, y), enceladus.empty_like(x), BLOCK=16), x, x, argnums=i)
+        assert mx.array_equal(got, mx.full((16,), factor))
+
+
 WRONG = {
     "an array": (lambda p, c, o: c, TypeError, "must return a dictionary"),
     "a wrong name": (lambda p, c, o: {"y": c}, ValueError, "'y', which is no array argument.*x_ptr"),

@@ -307,7 +307,7 @@ def _apply(
 ) -> tuple[mx.array | None, ...]:
     """Call a rule of ``@kernel.vjp`` and check what it returns."""
     places = dict(zip((call.names[place] for place in call.inputs), range(len(primals)), strict=True))
-    arguments = dict(call.constants)
+    arguments = {name: value for name, value in call.constants.items() if not _holds_array(value)}
     arguments.update(zip(call.names, call.filled(primals), strict=True))
     one = len(outputs) == 1
     found = rule(
@@ -338,6 +338,11 @@ def _apply(
             )
         gradients[places[name]] = gradient.astype(primal.dtype)
     return tuple(gradients)
+
+
+def _holds_array(value: Any) -> bool:
+    """Whether an argument is an array or a tuple with arrays: a rule gets these as leaves."""
+    return any(map(_holds_array, value)) if isinstance(value, tuple) else hasattr(value, "shape")
 
 
 # ----------------------------------------------------------------------- launches of a GPU kernel
