@@ -179,6 +179,40 @@ def test_a_rule_gets_the_arrays_of_tuples_one_by_one(any_engine: str) -> None:
         assert mx.array_equal(got, mx.full((16,), factor))
 
 
+def test_rules_and_refusals_survive_vmap() -> None:
+    """Of the graph engine's launches; MLX drops the derivative of a custom function under ``mx.vmap``."""
+    kernel = own(cube)
+
+    @kernel.vjp
+    def rule(primals, cotangents, outputs):
+        return {"x_ptr": 7 * cotangents * primals["x_ptr"]}
+
+    x = normal(4, 3, 10)
+    weights = normal(10)
+    with engine("graph"):
+
+        def function(x: mx.array) -> mx.array:
+            return launch_cube(kernel, x) * weights
+
+        want = 7 * x * weights
+        for axis in (0, 1):
+            got = gradient(mx.vmap(function, in_axes=axis), x)
+            np.testing.assert_allclose(np.array(got), np.array(want), rtol=1e-5)
+        got = gradient(mx.vmap(mx.vmap(function)), x)
+        np.testing.assert_allclose(np.array(got), np.array(want), rtol=1e-5)
+        got = mx.vmap(mx.vmap(lambda x: gradient(function, x)))(x)
+        np.testing.assert_allclose(np.array(got), np.array(want), rtol=1e-5)
+        bits = binary_kernel("(x.to(tl.int32, bitcast=True) ^ 1).to(tl.float32, bitcast=True) * y")
+        for transformed in (
+            lambda x: gradient(mx.vmap(lambda x: bits(x, weights)), x),
+            lambda x: mx.vmap(lambda x: gradient(lambda x: bits(x, weights), x))(x),
+        ):
+            with pytest.raises(enceladus.CompilationError, match="have no derivative"):
+                transformed(x[0])
+        shared = gradient(lambda w: mx.vmap(lambda x: bits(x, w))(x[0]), weights)
+        np.testing.assert_allclose(np.array(shared), np.array(x[0].sum(axis=0)), rtol=1e-3, atol=1e-5)
+
+
 WRONG = {
     "an array": (lambda p, c, o: c, TypeError, "must return a dictionary"),
     "a wrong name": (lambda p, c, o: {"y": c}, ValueError, "'y', which is no array argument.*x_ptr"),

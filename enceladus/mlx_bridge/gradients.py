@@ -153,7 +153,13 @@ class Derivative:
         inputs = self.guarded(call)
         if not inputs:
             return forward(call.arrays)
-        tied: Any = mx.custom_function(lambda *arrays: forward(call.filled(arrays)))
+
+        def of_inputs(*arrays: mx.array) -> list[mx.array]:
+            return forward(call.filled(arrays))
+
+        if call.engine == "graph":
+            return _as_list(_vectorizable(of_inputs, self.rule(call))(*inputs))
+        tied: Any = mx.custom_function(of_inputs)
 
         def refuse(*_: Any) -> Any:
             raise NotImplementedError(
@@ -162,8 +168,7 @@ class Derivative:
             )
 
         tied.vjp(self.rule(call))
-        if call.engine != "graph":
-            tied.jvp(refuse)
+        tied.jvp(refuse)
         return _as_list(tied(*inputs))
 
     def guarded(self, call: Call) -> list[mx.array]:
@@ -281,6 +286,34 @@ def _as_list(arrays: Any) -> list[mx.array]:
     return [arrays] if isinstance(arrays, mx.array) else list(arrays)
 
 
+def _vectorizable(forward: Callable[..., list[mx.array]], rule: Rule) -> Any:
+    """An ``mx.custom_function`` that keeps its rule under ``mx.vmap``, where MLX would drop it.
+
+    Both are made of MLX operations; ``rule`` takes and returns lists.
+    """
+
+    def over_batch(inputs: Any, axes: Any) -> tuple[list[mx.array], list[int]]:
+        inputs = _as_list(inputs)
+        in_axes = list(axes) if isinstance(axes, (list, tuple)) else [axes]
+
+        def batched_rule(primals: Any, cotangents: Any, outputs: Any) -> list[mx.array]:
+            lists = [_as_list(x) for x in (primals, cotangents, outputs)]
+            found = mx.vmap(rule, in_axes=(in_axes, [0] * len(lists[1]), [0] * len(lists[2])))(*lists)
+            return [
+                g.sum(axis=0) if axis is None else mx.moveaxis(g, 0, axis)
+                for g, axis in zip(found, in_axes, strict=True)
+            ]
+
+        batched = _vectorizable(mx.vmap(forward, in_axes=tuple(in_axes)), batched_rule)
+        made = _as_list(batched(*inputs))
+        return made, [0] * len(made)
+
+    tied: Any = mx.custom_function(forward)
+    tied.vjp(rule)
+    tied.vmap(over_batch)
+    return tied
+
+
 def _refusing(array: mx.array, error: CompilationError) -> mx.array:
     """``array``, but asking for a gradient with respect to it raises ``error``."""
 
@@ -290,6 +323,7 @@ def _refusing(array: mx.array, error: CompilationError) -> mx.array:
     same: Any = mx.custom_function(lambda x: x)
     same.vjp(refuse)
     same.jvp(refuse)
+    same.vmap(lambda array, axis: (_refusing(array, error), axis))
     made: mx.array = same(array)
     return made
 
