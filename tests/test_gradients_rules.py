@@ -213,6 +213,24 @@ def test_rules_and_refusals_survive_vmap() -> None:
         np.testing.assert_allclose(np.array(shared), np.array(x[0].sum(axis=0)), rtol=1e-3, atol=1e-5)
 
 
+def test_a_rule_in_the_interpreter() -> None:
+    kernel = own(cube)
+    x = mx.array([1.0, 2.0, 3.0])
+    with engine("interpreter"):
+        with pytest.raises(NotImplementedError, match="ran in the interpreter"):
+            gradient(lambda x: launch_cube(kernel, x), x)
+
+        @kernel.vjp
+        def rule(primals, cotangents, outputs):
+            assert mx.array_equal(outputs, 2 * primals["x_ptr"] ** 3) and primals["BLOCK"] == 64
+            return {"x_ptr": 100 * cotangents}
+
+        assert mx.array_equal(gradient(lambda x: launch_cube(kernel, x), x), mx.full((3,), 100.0))
+        with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
+            mx.jvp(lambda x: launch_cube(kernel, x), [x], [x])
+        assert kernel.gradient_kind(x, enceladus.empty_like(x), 3, 2.0, BLOCK=64, grid=(1,)) == "rule"
+
+
 WRONG = {
     "an array": (lambda p, c, o: c, TypeError, "must return a dictionary"),
     "a wrong name": (lambda p, c, o: {"y": c}, ValueError, "'y', which is no array argument.*x_ptr"),

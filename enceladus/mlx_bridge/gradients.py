@@ -163,8 +163,8 @@ class Derivative:
 
         def refuse(*_: Any) -> Any:
             raise NotImplementedError(
-                f"{self.kernel}() has no forward-mode derivative (mx.jvp) on a GPU; the graph engine (CPU) "
-                "has one"
+                f"{self.kernel}() has no forward-mode derivative (mx.jvp) on the {call.engine} engine; the "
+                "graph engine (CPU) has one"
             )
 
         tied.vjp(self.rule(call))

@@ -128,7 +128,14 @@ class JITFunction:
             function = self._compilations.function(call.key, debugging=True)
             warps, wide = call.key.num_warps, call.key.wide
             return launch_interpreted(
-                self.kernel_function, function, values, call.bound, call.grid, warps, wide
+                self.kernel_function,
+                function,
+                values,
+                call.bound,
+                call.grid,
+                warps,
+                wide,
+                self._derivative(call.key),
             )
         if engine == "graph":
             from enceladus.mlx_bridge.graph_launch import launch_graph
@@ -310,13 +317,13 @@ class JITFunction:
 
     def _gradient(self, args: tuple[Any, ...], grid: Any, kwargs: Mapping[str, Any]) -> tuple[str, str]:
         engine = engines.choose(self.options.interpret)
-        if engine == "interpret":
+        if engine == "interpret" and self._vjp is None:
             return "none", "the interpreter's launches have no gradient"
         call = self._inspect(args, grid, kwargs, engine)
         derivative = self._derivative(call.key)
         arrays = [leaf.value for leaf in call.bound.arrays]
         numbers = {leaf.name: leaf.value for leaf in call.bound.scalars}
-        if engine == "graph":
+        if engine in ("graph", "interpret"):
             names = [leaf.name for leaf in call.bound.arrays]
             return derivative.kind(TracedCall(engine, call.grid, names, arrays, [], [], numbers, {}))
         launch = self._prepare(call)

@@ -17,6 +17,7 @@ from enceladus.interpreter.run import run_kernel
 from enceladus.ir.core import Function
 from enceladus.ir.types import bfloat16
 from enceladus.mlx_bridge.arguments import ArrayLeaf, BoundArguments, numpy_to_mlx, unwrap_numpy_scalar
+from enceladus.mlx_bridge.gradients import Call, Derivative, are_wanted
 from enceladus.mlx_bridge.graph_launch import finish, roles_of
 from enceladus.mlx_bridge.grid import Grid
 from enceladus.mlx_bridge.launch import check_roles, distinct_pairs, require_distinct
@@ -31,6 +32,7 @@ def launch_interpreted(
     grid: Grid,
     num_warps: int,
     wide: bool,
+    derivative: Derivative,
 ) -> Any:
     """Run the kernel now: the written array, a tuple of them, or ``None``.
 
@@ -62,8 +64,23 @@ def launch_interpreted(
         num_warps=num_warps,
         wide=wide,
     )
-    inputs = [leaf.value for leaf in arrays if isinstance(leaf.value, mx.array)]
-    results = _not_differentiable(kernel.name, inputs, [numpy_to_mlx(copies[leaf.name]) for leaf in written])
+    results = [numpy_to_mlx(copies[leaf.name]) for leaf in written]
+    if derivative.own() is None or not are_wanted():
+        inputs = [leaf.value for leaf in arrays if isinstance(leaf.value, mx.array)]
+        results = _not_differentiable(kernel.name, inputs, results)
+    elif results:
+        call = Call(
+            engine="interpret",
+            grid=grid,
+            names=[leaf.name for leaf in arrays],
+            arrays=[leaf.value for leaf in arrays],
+            inputs=[i for i, leaf in enumerate(arrays) if isinstance(leaf.value, mx.array)],
+            outputs=[i for i, leaf in enumerate(arrays) if roles[leaf.name].is_written],
+            numbers={leaf.name: leaf.value for leaf in bound.scalars},
+            constants=values,
+        )
+        made = results
+        results = derivative.tie(call, lambda _: made)
     return finish(written, {leaf.name: result for leaf, result in zip(written, results, strict=True)})
 
 
