@@ -287,6 +287,15 @@ def test_metal_launches_are_exported_without_gradients(metal_text: None) -> None
         assert "CustomKernel" in primitives(lambda x: launch_cube(cube, x), normal(4))
 
 
+def test_kernels_without_gradients_do_not_ask(metal_text: None) -> None:
+    kernel = enceladus.jit(gradients=False)(cube.fn)
+    assert "CustomKernel" in primitives(lambda x: launch_cube(kernel, x), normal(4))
+    x = normal(4)
+    assert kernel.gradient_kind(x, enceladus.empty_like(x), 4, 2.0, BLOCK=64, grid=(1,)) == "none"
+    with pytest.raises(ValueError, match="Not implemented for CustomKernel"):
+        primitives(lambda x: gradient(lambda x: launch_cube(kernel, x), x), normal(4))
+
+
 def test_launches_on_constants_have_no_derivative(metal_text: None) -> None:
     constant = normal(4)
     mx.eval(constant)

@@ -34,6 +34,7 @@ class Options:
     do_not_specialize: frozenset[str] = frozenset()
     interpret: bool = False
     math_mode: str = "relaxed"
+    gradients: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ class JITFunction:
                 remap=call.key.grid_remap,
                 compile=lambda track: self._compilations.kernel(replace(call.key, track_writes=track)),
                 register=lambda compiled: self._register(call.engine, compiled),
-                derivative=self._derivative(call.key),
+                derivative=self._derivative(call.key) if self.options.gradients else None,
             )
         )
 
@@ -326,6 +327,8 @@ class JITFunction:
         if engine in ("graph", "interpret"):
             names = [leaf.name for leaf in call.bound.arrays]
             return derivative.kind(TracedCall(engine, call.grid, names, arrays, [], [], numbers, {}))
+        if not self.options.gradients:
+            return "none", "the kernel was declared with gradients=False"
         launch = self._prepare(call)
         return derivative.kind(call_of(launch, arrays, numbers, {}))
 
@@ -387,6 +390,7 @@ def jit(
     do_not_specialize: Sequence[str | int] = (),
     interpret: bool = False,
     math_mode: str = "relaxed",
+    gradients: bool = True,
     **ignored: Any,
 ) -> Callable[[Callable[..., Any]], JITFunction]: ...
 
@@ -397,6 +401,7 @@ def jit(
     do_not_specialize: Sequence[str | int] = (),
     interpret: bool = False,
     math_mode: str = "relaxed",
+    gradients: bool = True,
     **ignored: Any,
 ) -> JITFunction | Callable[[Callable[..., Any]], JITFunction]:
     """Make a kernel, or a helper of kernels, from a Python function over tiles.
@@ -407,12 +412,14 @@ def jit(
         interpret: run program by program on NumPy, where ``print`` and ``pdb`` work.
         math_mode: ``"relaxed"``, or ``"fast"``: let the GPU's compiler assume that there are no NaNs and
             infinities, and use faster, less accurate functions.
+        gradients: ``False``: launches on a GPU have no gradient, and do not ask whether one is wanted, which
+            costs about a microsecond. Asking for one fails in MLX.
 
     Triton's other arguments (``noinline``, ``debug``, ``repr``, …) are accepted and ignored.
     """
     for name in ignored:
         if name not in _IGNORED:
-            known = ["do_not_specialize", "interpret", "math_mode", *_IGNORED]
+            known = ["do_not_specialize", "interpret", "math_mode", "gradients", *_IGNORED]
             close = _closest(name, known)
             raise TypeError(f"jit() got an unexpected argument {name!r}{close}")
     if math_mode not in MATH_MODES:
@@ -424,7 +431,7 @@ def jit(
         if not isinstance(function, FunctionType):
             raise TypeError(f"@enceladus.jit takes a Python function, not {type(function).__name__}")
         names = _names(function, do_not_specialize)
-        return JITFunction(function, Options(names, bool(interpret), math_mode))
+        return JITFunction(function, Options(names, bool(interpret), math_mode, bool(gradients)))
 
     return decorate if fn is None else decorate(fn)
 
