@@ -1,21 +1,22 @@
 """Tile kernels in Python for MLX, compiled to the bodies of Metal kernels.
 
-    import enceladus
-    import enceladus.language as tl
+import enceladus
+import enceladus.language as tl
 
-    @enceladus.jit
-    def add(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
-        offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        mask = offsets < n
-        total = tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask)
-        tl.store(out_ptr + offsets, total, mask=mask)
+@enceladus.jit
+def add(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    total = tl.load(x_ptr + offsets, mask=mask) + tl.load(y_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, total, mask=mask)
 
-    out = add[(enceladus.cdiv(x.size, 1024),)](x, y, enceladus.empty_like(x), x.size, BLOCK=1024)
+out = add[(enceladus.cdiv(x.size, 1024),)](x, y, enceladus.empty_like(x), x.size, BLOCK=1024)
 """
 
 __version__ = "0.1.0"
 
 from enceladus.errors import CompilationError, EnceladusError, EnceladusWarning, InternalError
+from enceladus.mlx_bridge.batching import vmap
 from enceladus.mlx_bridge.fresh import (
     FreshArray,
     empty,
@@ -48,6 +49,7 @@ __all__ = [
     "no_gradients",
     "ones",
     "ones_like",
+    "vmap",
     "zeros",
     "zeros_like",
 ]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from enceladus.codegen import mathlib
-from enceladus.codegen.body import BodyWriter
+from enceladus.codegen.body import BodyWriter, grid_names
 from enceladus.codegen.expressions import Expressions, offset_only_values
 from enceladus.codegen.kernel import ArrayParameter, CompiledKernel, Role, ScalarParameter
 from enceladus.codegen.names import Names
@@ -19,6 +19,7 @@ from enceladus.ir.ops import ArrayLoad, For
 from enceladus.ir.printer import print_function
 from enceladus.ir.types import int64, uint64
 from enceladus.passes import (
+    batch,
     canonicalize,
     combine_updates,
     dce,
@@ -41,10 +42,17 @@ WITHOUT_METAL_CODE = frozenset((exchange.Sort, exchange.Histogram))
 Listener = Callable[[str, Function], None]
 
 
-def prepare(function: Function, listener: Listener | None = None) -> Function:
-    """Run the passes that every engine shares, in place: afterwards stage ``ARRAY`` holds."""
+def prepare(
+    function: Function, listener: Listener | None = None, levels: Sequence[Sequence[str]] = ()
+) -> Function:
+    """Run the passes that every engine shares, in place: afterwards stage ``ARRAY`` holds.
+
+    ``levels``: the arrays that are batched, for each level of a batch (see ``passes/batch.py``).
+    """
     steps = (
         ("resolve_pointers", resolve_pointers.run),
+        # Starts of examples are found outside of loops only if they exist before the next two.
+        ("batch", lambda f: batch.run(f, levels) if levels else f),
         # Offsets carried by loops become visible only after pointers are resolved.
         ("split_induction", split_induction.run),
         ("canonicalize", canonicalize.run),
@@ -64,17 +72,19 @@ def compile_function(
     math_mode: str = "relaxed",
     track_writes: Sequence[str] = (),
     grid_remap: bool = False,
+    levels: Sequence[Sequence[str]] = (),
     listener: Listener | None = None,
 ) -> CompiledKernel:
     """Compile the front end's IR to a Metal body. ``function`` is consumed.
 
     ``track_writes`` names array parameters whose written elements are marked in an extra uint8 output.
     ``grid_remap`` computes program ids from a linear number, for grids beyond MLX's limits: three more
-    scalars ``grid.0``, ``grid.1``, ``grid.2`` (int32) carry the logical grid.
+    scalars ``grid.0``, ``grid.1``, ``grid.2`` (int32) carry the logical grid. ``levels``: the batched arrays
+    of each level of a batch; each is a grid axis more, ``grid.3`` and so on, and the grid is always carried.
     """
     warnings = register_pressure.check(function)
     tile = largest_tile(function)
-    prepare(function, listener)
+    prepare(function, listener, levels)
     _refuse_unsupported(function)
     ir_text = print_function(function)
     use = roles(function)
@@ -100,12 +110,16 @@ def compile_function(
             listener(name, function)
 
     names = Names()
+    axes = batch.GRID_AXES + len(levels)
+    if grid_remap or levels:
+        for name in grid_names(axes):
+            names.unique(name, outermost=True)
     arrays, inputs, outputs, marks = _name_arrays(function, use, covered, marked, manners, names)
     scalars, words, count = _pack_scalars(function)
     grid_words = None
-    if grid_remap:
+    if grid_remap or levels:
         grid_words = count
-        scalars += [ScalarParameter(f"grid.{axis}", "int32", count + axis) for axis in range(3)]
+        scalars += [ScalarParameter(f"grid.{axis}", "int32", count + axis) for axis in range(axes)]
     scalars_name = names.input("scalars")
     expressions = Expressions(
         Intervals(function), offset_only_values(list(function.walk())), fast=math_mode == "fast"
@@ -113,6 +127,7 @@ def compile_function(
     writer = BodyWriter(
         function, expressions, inputs, outputs, marks, words, scalars_name, names, grid_words, manners
     )
+    writer.grid_axes, writer.is_linear = axes, grid_remap
     body = writer.text()
     writer.shared.check()
     needs = expressions.needs | writer.atomics.needs

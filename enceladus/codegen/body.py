@@ -35,6 +35,16 @@ from enceladus.passes.updates import Manner
 _AXES = "xyz"
 
 
+def _axis(axis: int) -> str:
+    """The last part of the name of a grid axis's variable; those of a batch follow the kernel's own three."""
+    return _AXES[axis] if axis < len(_AXES) else f"batch{axis - len(_AXES)}"
+
+
+def grid_names(axes: int) -> list[str]:
+    """What a body that computes its program ids declares; to be taken before any other name."""
+    return ["group", "program", *(f"program_{_axis(axis)}" for axis in range(axes))]
+
+
 class BodyWriter:
     """State of one body: names, scalars seen so far, register tiles, and the writer."""
 
@@ -55,6 +65,8 @@ class BodyWriter:
         self.expressions = expressions
         self.inputs, self.outputs, self.marks = inputs, outputs, marks
         self.words, self.scalars_name, self.grid_words = words, scalars_name, grid_words
+        self.grid_axes = len(_AXES)
+        self.is_linear = True  #: programs are numbered in one sequence (if ``grid_words`` is given)
         self.names = names
         self.writer = Writer(names.is_harmless)
         self.writer.depth = 1
@@ -217,7 +229,7 @@ class BodyWriter:
 
     def program_id(self, axis: int, dtype: DType) -> Expression:
         if self.grid_words is not None:
-            return Expression(f"{mathlib.type_name(dtype)}(program_{_AXES[axis]})", Precedence.CALL)
+            return Expression(f"{mathlib.type_name(dtype)}(program_{_axis(axis)})", Precedence.CALL)
         text = f"{mathlib.type_name(dtype)}(threadgroup_position_in_grid.{_AXES[axis]})"
         return Expression(text, Precedence.CALL)
 
@@ -475,15 +487,33 @@ class BodyWriter:
         return head.text() + self.writer.text()
 
     def write_grid(self, head: Writer) -> None:
-        """Program ids from a linear number, for grids larger than MLX's limits."""
+        """Program ids from the scalars that carry the grid.
+
+        Either all axes are numbered in one sequence, for grids larger than MLX's limits; or the axes of a
+        batch are folded into the last of MLX's axes, in 32 bits.
+        """
         assert self.grid_words is not None
-        words = [f"uint({self.scalars_name}[{self.grid_words + axis}])" for axis in range(3)]
+        sizes = [f"uint({self.scalars_name}[{self.grid_words + axis}])" for axis in range(self.grid_axes)]
         head.line("const uint3 group = threadgroup_position_in_grid;")
-        head.line("const ulong program = group.x + ulong(group.y) * threadgroups_per_grid.x;")
-        head.line(f"if (program >= ulong({words[0]}) * {words[1]} * {words[2]}) return;")
-        head.line(f"const uint program_x = uint(program % {words[0]});")
-        head.line(f"const uint program_y = uint(program / {words[0]} % {words[1]});")
-        head.line(f"const uint program_z = uint(program / (ulong({words[0]}) * {words[1]}));")
+        first, rest = 0, "program"
+        if self.is_linear:
+            head.line("const ulong program = group.x + ulong(group.y) * threadgroups_per_grid.x;")
+            head.line(f"if (program >= ulong({sizes[0]}) * {' * '.join(sizes[1:])}) return;")
+        else:
+            first, rest = 2, "group.z"
+            head.line("const uint program_x = group.x, program_y = group.y;")
+        passed: list[str] = []
+        for axis in range(first, self.grid_axes):
+            index = rest
+            if len(passed) == 1:
+                index += f" / {passed[0]}"
+            elif passed:
+                index += f" / ({' * '.join(passed)})"
+            if axis < self.grid_axes - 1:
+                index += f" % {sizes[axis]}"
+            head.line(f"const uint program_{_axis(axis)} = uint({index});")
+            # The product of several sizes may need 64 bits where programs are numbered in one sequence.
+            passed.append(f"ulong({sizes[axis]})" if self.is_linear and not passed else sizes[axis])
 
 
 def _unpack(scalars: str, word: int, dtype: DType) -> str:

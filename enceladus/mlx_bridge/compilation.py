@@ -48,6 +48,7 @@ def compile_kernel(kernel: KernelFunction, key: SpecializationKey) -> CompiledKe
         math_mode=key.math_mode,
         track_writes=key.track_writes,
         grid_remap=key.grid_remap,
+        levels=key.batch,
         listener=dump,
     )
     compiled.key = str(key)
@@ -79,13 +80,11 @@ class Dump:
             file.write(text)
 
 
-def prepare_function(
-    kernel: KernelFunction, key: SpecializationKey, *, debugging: bool = False
-) -> Function:
+def prepare_function(kernel: KernelFunction, key: SpecializationKey, *, debugging: bool = False) -> Function:
     """Python to tile IR with resolved memory accesses: what the graph engine runs."""
     from enceladus.compiler import prepare
 
-    return prepare(build(kernel, key, debugging=debugging))
+    return prepare(build(kernel, key, debugging=debugging), levels=key.batch)
 
 
 def warn_user(text: str) -> None:

@@ -23,11 +23,12 @@ that, so this module writes the straight-line code that one would write by hand.
             _e_run = _e_plans.get(_e_key)
         except TypeError:                              # something that cannot be hashed
             _e_key = _e_run = None
-        if _e_run is not None:
+        if _e_run is not None and not _e_vmaps:
             return _e_run(x, out, n)
         return _e_slow(_e_key, …)
 
-Python itself binds the arguments. A float argument is in the key by type only: it is packed anew for each
+Python itself binds the arguments. ``_e_vmaps`` is empty unless some thread is in ``enceladus.vmap``.
+A float argument is in the key by type only: it is packed anew for each
 launch. A float constexpr is there by its text, because ``0.0 == -0.0``; a kernel by all that it reads, which
 may change. ``_e_slow`` is the readable path
 (``jit.JITFunction``); it stores a plan under the key when the key says everything the plan depends on.
@@ -51,6 +52,7 @@ import mlx.core as mx
 from enceladus import knobs
 from enceladus.frontend.function import MISSING, KernelFunction
 from enceladus.ir.types import DType
+from enceladus.mlx_bridge.batching import in_progress
 from enceladus.mlx_bridge.fresh import FreshArray
 from enceladus.mlx_bridge.gradients import confirm, hits, inputs_of, probe, run_traced
 from enceladus.mlx_bridge.grid import resolve
@@ -96,6 +98,7 @@ def make_launcher(
         "_e_MISSING": MISSING,
         "_e_array": mx.array,
         "_e_plans": plans,
+        "_e_vmaps": in_progress,
         "_e_slow": slow,
         "_e_env": knobs.raw,
         "_e_engine": knobs.RAW_ENGINE,
@@ -126,9 +129,7 @@ def make_launcher(
         (keyword_only if parameter.keyword_only else positional).append(f"{parameter.name}={default}")
     options = [] if "num_warps" in names else ["num_warps=4"]
     options += [f"{option}=None" for option in IGNORED_OPTIONS if option not in names]
-    signature = ", ".join(
-        ["_e_grid", *positional, "*_e_extra", *keyword_only, *options, "**_e_options"]
-    )
+    signature = ", ".join(["_e_grid", *positional, "*_e_extra", *keyword_only, *options, "**_e_options"])
     given = "{" + ", ".join(f"{name!r}: {name}" for name in names) + "}"
     missing = " or ".join(f"{p.name} is _e_MISSING" for p in kernel.parameters if p.default is MISSING)
     parts = []
@@ -173,7 +174,7 @@ def make_launcher(
         "        _e_run = _e_plans.get(_e_key)",
         "    except _e_TypeError:",
         "        _e_key = _e_run = None",
-        "    if _e_run is not None:",
+        "    if _e_run is not None and not _e_vmaps:",
         f"        return _e_run({runtime})",
         f"    return _e_slow(_e_key, _e_grid, {given}, num_warps)",
     ]

@@ -2,15 +2,17 @@
 
 One program is one threadgroup of ``32 * num_warps`` threads. MLX counts threads in C ints; a grid that
 does not fit is *remapped*: the kernel is compiled to take a linear program number from a two-dimensional
-grid and the logical sizes as scalars.
+grid and the logical sizes as scalars. A batch adds axes (``passes/batch.py``), which share MLX's last axis
+with the kernel's own third.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
-Grid = tuple[int, int, int]
+Grid = tuple[int, ...]  #: three axes, and those of a batch
 
 _INT_LIMIT = 2**31 - 1
 #: CUDA's limit on blocks along y and z.
@@ -53,15 +55,15 @@ def padded(grid: tuple[int, ...]) -> Grid:
 def needs_remap(grid: Grid, num_warps: int, engine: str) -> bool:
     """Whether the engine cannot take the grid axis by axis."""
     limit = _CUDA_LIMIT if engine == "cuda" else _INT_LIMIT
-    return grid[0] * 32 * num_warps > _INT_LIMIT or grid[1] > limit or grid[2] > limit
+    return grid[0] * 32 * num_warps > _INT_LIMIT or grid[1] > limit or prod(grid[2:]) > limit
 
 
 def thread_grid(grid: Grid, num_warps: int, engine: str, remap: bool) -> Grid:
     """MLX's grid in threads. ``ValueError`` when there are more programs than any grid can hold."""
     threads = 32 * num_warps
     if not remap:
-        return grid[0] * threads, grid[1], grid[2]
-    total = grid[0] * grid[1] * grid[2]
+        return grid[0] * threads, grid[1], prod(grid[2:])
+    total = prod(grid)
     width = min(total, _INT_LIMIT // threads)
     height = -(-total // width)
     if height > (_CUDA_LIMIT if engine == "cuda" else _INT_LIMIT):

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 from types import FunctionType
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from enceladus import knobs
 from enceladus.frontend.function import KernelFunction
 from enceladus.ir.builder import current_emitter
-from enceladus.mlx_bridge import engines, fastpath
+from enceladus.mlx_bridge import batching, engines, fastpath
 from enceladus.mlx_bridge import grid as grids
 from enceladus.mlx_bridge.arguments import BoundArguments, Classifier, bind, complete
 from enceladus.mlx_bridge.compilation import Compilations
@@ -22,6 +22,9 @@ from enceladus.mlx_bridge.gradients import Derivative, call_of, is_traced, run_t
 from enceladus.mlx_bridge.launch import Launch, Request, prepare
 from enceladus.mlx_bridge.specialization import SpecializationKey
 from enceladus.mlx_bridge.warm import Warm
+
+if TYPE_CHECKING:
+    from enceladus.ir.core import Function
 
 MATH_MODES = ("relaxed", "fast")
 _INDEX_LIMIT = 2**31 - 1
@@ -39,12 +42,13 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call, understood: what to run and on what."""
+    """One call, understood: what to run and on what. ``values`` are the arguments as they were given."""
 
     engine: str
     key: SpecializationKey
     bound: BoundArguments
     grid: grids.Grid
+    values: Mapping[str, Any]
 
 
 class JITFunction:
@@ -114,16 +118,37 @@ class JITFunction:
         if extra or options:
             self._refuse_surplus(extra, options or {})
         values = complete(self.kernel_function, given)
+        if batching.in_progress and not batching.levels():  # another thread's vmap sent the launch here
+            plan = self._plans.get(plan_key)
+            if plan is not None:
+                return plan(*self._runtime_values(values))
         engine = engines.choose(self.options.interpret)
+        is_batched = bool(batching.levels()) and engine != "graph"
         kinds = None
-        plannable = plan_key is not None and fastpath.can_plan(self.kernel_function, values, type(self))
+        plannable = (
+            not is_batched
+            and plan_key is not None
+            and fastpath.can_plan(self.kernel_function, values, type(self))
+        )
         if plannable and engine in ("metal", "cuda"):
             kinds = (engine, num_warps, knobs.debug(), fastpath.kinds(self.kernel_function, values))
             launch = self._from_template(kinds, grid, values)
             if launch is not None:
                 return self._plan(plan_key, launch, values)(*self._runtime_values(values))
         call = self._understand(grid, values, num_warps, engine)
-        if engine == "interpret":
+        if is_batched:
+            return batching.launch(self, call)
+        if kinds is None:
+            return self.run(call)
+        launch = self._prepare(call)
+        if len(self._templates) >= fastpath.PLAN_LIMIT:
+            self._templates.clear()
+        self._templates[kinds] = (call.key, launch)
+        return self._plan(plan_key, launch, values)(*self._runtime_values(values))
+
+    def run(self, call: Call) -> Any:
+        """Perform a call without looking for a plan, or leaving one."""
+        if call.engine == "interpret":
             from enceladus.mlx_bridge.targets.interpret import launch_interpreted
 
             function = self._compilations.function(call.key, debugging=True)
@@ -131,30 +156,29 @@ class JITFunction:
             return launch_interpreted(
                 self.kernel_function,
                 function,
-                values,
+                dict(call.values),
                 call.bound,
                 call.grid,
                 warps,
                 wide,
                 self._derivative(call.key),
             )
-        if engine == "graph":
+        if call.engine == "graph":
             from enceladus.mlx_bridge.graph_launch import launch_graph
 
             function = self._compilations.function(call.key)
             derivative = self._derivative(call.key)
-            return launch_graph(function, self.__name__, call.bound, call.grid, derivative, values)
+            return launch_graph(function, self.__name__, call.bound, call.grid, derivative, call.values)
         launch = self._prepare(call)
-        if kinds is None:
-            arrays = [leaf.value for leaf in call.bound.arrays]
-            if is_traced(arrays):
-                numbers = {leaf.name: leaf.value for leaf in call.bound.scalars}
-                return run_traced(launch, arrays, None, numbers, values)
-            return launch.run(arrays)
-        if len(self._templates) >= fastpath.PLAN_LIMIT:
-            self._templates.clear()
-        self._templates[kinds] = (call.key, launch)
-        return self._plan(plan_key, launch, values)(*self._runtime_values(values))
+        arrays = [leaf.value for leaf in call.bound.arrays]
+        if is_traced(arrays):
+            numbers = {leaf.name: leaf.value for leaf in call.bound.scalars}
+            return run_traced(launch, arrays, None, numbers, call.values)
+        return launch.run(arrays)
+
+    def ir(self, key: SpecializationKey) -> Function:
+        """The tile IR for ``key``, with resolved memory accesses."""
+        return self._compilations.function(key)
 
     def _from_template(self, kinds: Any, grid: Any, values: dict[str, Any]) -> Launch | None:
         """A launch that differs from an earlier one only in numbers, or ``None``."""
@@ -239,10 +263,23 @@ class JITFunction:
             debug=knobs.debug(),
             grid_remap=engine in ("metal", "cuda") and grids.needs_remap(sizes, warps, engine),
         )
-        call = Call(engine, key, bound, sizes)
+        call = Call(engine, key, bound, sizes, values)
         if not wide and self._reaches_far(call):
-            return self._understand(grid, values, num_warps, engine, wide=True)
+            return self.widened(call)
         return call
+
+    def widened(self, call: Call) -> Call:
+        """The same call with 64-bit index arithmetic."""
+        return self._understand(call.grid, dict(call.values), call.key.num_warps, call.engine, wide=True)
+
+    def on_grid(self, call: Call, grid: grids.Grid) -> Call:
+        """The same call on another grid."""
+        remap = call.engine in ("metal", "cuda") and grids.needs_remap(grid, call.key.num_warps, call.engine)
+        return replace(call, grid=grid, key=replace(call.key, grid_remap=remap))
+
+    def needs_wide(self, call: Call) -> bool:
+        """Whether the call's offsets may pass 2**31."""
+        return any(leaf.size > _INDEX_LIMIT for leaf in call.bound.arrays) or self._reaches_far(call)
 
     def _is_large(self, values: Mapping[str, Any]) -> bool:
         """Whether an array is so large that its offsets pass 2**31."""

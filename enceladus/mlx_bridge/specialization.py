@@ -44,6 +44,7 @@ class SpecializationKey:
     debug: bool = False
     grid_remap: bool = False  #: program ids come from a linear number
     track_writes: tuple[str, ...] = ()  #: arrays whose written elements are marked
+    batch: tuple[tuple[str, ...], ...] = ()  #: for each level of a batch, the arrays that it batches
 
     def lines(self) -> dict[str, str]:
         """Field or argument → text, in order; what is compared, printed and hashed."""

@@ -24,6 +24,7 @@ from enceladus.ir import exchange, ops
 from enceladus.ir.core import Function, Value
 from enceladus.ir.ops import BinaryKind, CompareKind
 from enceladus.passes.affine import Affine, Analysis, Polynomial, constant_polynomial, multiply
+from enceladus.passes.batch import GRID_AXES
 
 Expression = Any
 Condition = list[Any]
@@ -119,9 +120,15 @@ class _Prover:
         return parts
 
     def ordered(self, parts: list[_Part]) -> list[_Part] | None:
-        """Smallest stride first: numbers, then products with more and more factors."""
+        """Smallest stride first: numbers, then products with more and more factors, then a batch's axes.
+
+        An inner level's examples lie within one of an outer level.
+        """
 
         def rank(part: _Part) -> tuple[int, int]:
+            match part.key:
+                case ("grid", int(axis)) if axis >= GRID_AXES:
+                    return (1000 - axis, 0)
             if len(part.stride) != 1:
                 return (99, 0)
             ((monomial, coefficient),) = part.stride.items()

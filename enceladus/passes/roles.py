@@ -93,27 +93,37 @@ def _moves_on(store: Write, loop: ops.For) -> bool:
 
 
 def _advances(offset: Value, loop: ops.For) -> bool:
-    """Whether ``offset`` is ``induction + range``, with a step no smaller than the range's length."""
+    """Whether ``offset`` is ``induction + fixed + range``, with a step no smaller than the range's length."""
     op = offset.owner
     if not isinstance(op, ops.Binary) or op.kind is not ops.BinaryKind.ADD:
         return False
-    induction = loop.body.arguments[0]
     step = loop.step.owner
     if not isinstance(step, ops.Constant):
         return False
+    inner = {v for o in loop.body.walk() for v in o.results}
+    # The induction variables of nested loops too.
+    inner.update(v for o in loop.body.walk() for block in o.blocks for v in block.arguments)
+    inner.update(loop.body.arguments)
     for splat, tile in ((op.lhs, op.rhs), (op.rhs, op.lhs)):
         if not isinstance(splat.owner, ops.Splat) or not isinstance(tile.owner, ops.MakeRange):
             continue
-        scalar = splat.owner.value
-        base = scalar.owner
-        varies = scalar is induction
-        if not varies and isinstance(base, ops.Binary) and base.kind is ops.BinaryKind.ADD:
-            parts = (base.lhs, base.rhs)
-            inner = {v for o in loop.body.walk() for v in o.results}
-            varies = induction in parts and not any(p in inner for p in parts)
-        if varies and abs(int(step.value)) >= tile.type.numel:
+        moves = _is_shifted(splat.owner.value, loop.body.arguments[0], inner)
+        if moves and abs(int(step.value)) >= tile.type.numel:
             return True
     return False
+
+
+def _is_shifted(value: Value, induction: Value, inner: set[Value]) -> bool:
+    """Whether ``value`` is ``induction`` plus terms that are not in ``inner``: the same in all iterations."""
+    if value is induction:
+        return True
+    op = value.owner
+    if not isinstance(op, ops.Binary) or op.kind is not ops.BinaryKind.ADD:
+        return False
+    return any(
+        fixed not in inner and _is_shifted(rest, induction, inner)
+        for fixed, rest in ((op.lhs, op.rhs), (op.rhs, op.lhs))
+    )
 
 
 def _refuse(load: ops.ArrayLoad, store: Write) -> None:

@@ -40,7 +40,7 @@ MAX_ELEMENTS = 1 << 24
 
 def run(
     function: Function,
-    grid: tuple[int, int, int],
+    grid: tuple[int, ...],
     arguments: Sequence[mx.array | int | float | bool],
     initial: Mapping[int, mx.array],
     max_elements: int = MAX_ELEMENTS,
@@ -94,7 +94,7 @@ def _scalar(value: mx.array | int | float | bool, dtype: DType, name: str) -> Da
     return value.reshape(1)
 
 
-def _chunks(function: Function, grid: tuple[int, int, int], max_elements: int) -> Iterator[np.ndarray]:
+def _chunks(function: Function, grid: tuple[int, ...], max_elements: int) -> Iterator[np.ndarray]:
     """The linear indices of the programs that are evaluated together, in order."""
     largest = max((v.type.numel for op in function.walk() for v in op.results), default=1)
     count = prod(grid)
@@ -114,7 +114,7 @@ class Evaluator:
     def __init__(
         self,
         function: Function,
-        grid: tuple[int, int, int],
+        grid: tuple[int, ...],
         programs: np.ndarray,
         flats: dict[Value, mx.array],
         contents: dict[Value, ArrayContents],
@@ -166,7 +166,7 @@ class Evaluator:
             index = self.programs
             for size in self.grid[:axis]:
                 index = index // size
-            if axis < 2:
+            if axis < len(self.grid) - 1:
                 index = index % self.grid[axis]
             uniform = index.size == 1 or (index[0] == index[-1] and bool((index == index[0]).all()))
             found = self.ids[axis] = index[:1] if uniform else index

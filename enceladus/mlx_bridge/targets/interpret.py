@@ -44,6 +44,7 @@ def launch_interpreted(
     pairs = [(stored.name, loaded.name) for stored, loaded in hazards(function)]
     require_distinct(distinct_pairs(kernel.name, roles, pairs, arrays), [leaf.value for leaf in arrays])
     written = [leaf for leaf in arrays if roles[leaf.name].is_written]
+    x, y, z = grid
     if 0 in grid:
         return finish(written, {leaf.name: None for leaf in written})
     try:
@@ -58,7 +59,7 @@ def launch_interpreted(
     leaves = iter(arrays)
     run_kernel(
         kernel,
-        grid,
+        (x, y, z),
         dict(bound.records),
         {name: _substitute(value, copies, leaves) for name, value in _runtime(kernel, values)},
         num_warps=num_warps,
