@@ -32,6 +32,8 @@ def evaluate(expression: Any, grid: Sequence[int], size: int, scalars: Mapping[s
                 return a * b
             if operation == "min":
                 return min(a, b)
+            if operation == "cdiv":
+                return -(-a // b)
             if operation == "le":
                 return a <= b
     raise InternalError(f"a coverage condition has the unknown form {expression!r}")

@@ -57,6 +57,16 @@ class Warm:
         return self.kernel.roles
 
     @property
+    def costs(self) -> dict[str, str]:
+        """Written array → what its unwritten elements cost: ``"free"``, ``"fill"`` or ``"merge"``.
+
+        Free: none can be left, or ``enceladus.empty`` promises nothing about them. Fill: MLX fills the output
+        before the kernel runs. Merge: the kernel marks what it writes, and the rest is taken from the old
+        contents.
+        """
+        return {output.name: output.cost for output in self.launch.outputs}
+
+    @property
     def warnings(self) -> list[str]:
         return self.kernel.warnings
 

@@ -1,11 +1,12 @@
 """Prove that a kernel's stores cover an array, as far as the compiler can.
 
-The proof has two halves. Here: the store happens in every program (top level), its offset is a sum of
-``program_id(a) · stride`` and tile coordinates, and its mask only cuts off what lies beyond a limit. What
-remains are conditions on the launch (grid, sizes, scalar arguments), recorded as small expression trees
-that JSON can hold and that ``mlx_bridge`` evaluates:
+The proof has two halves. Here: the store happens in every program (at top level, or in every iteration of a
+loop there that counts up from 0), its offset is a sum of ``program_id(a) · stride``, tile coordinates and a
+loop's variable, and its mask only cuts off what lies beyond a limit. What remains are conditions on the
+launch (grid, sizes, scalar arguments), recorded as small expression trees that JSON can hold and that
+``mlx_bridge`` evaluates:
 
-    number | ["grid", axis] | ["size"] | ["scalar", name] | ["mul" | "min", left, right]
+    number | ["grid", axis] | ["size"] | ["scalar", name] | ["mul" | "min" | "cdiv", left, right]
 
 and each condition is ``["le", left, right]``. All must hold for the array to be fully written. ``[]`` would
 mean "always"; ``None`` means that nothing could be proven and the launch must merge with the old contents.
@@ -17,6 +18,7 @@ cuts it to ``min(C, L)``. At the end ``C`` must reach the array's size.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,15 +48,26 @@ def coverage(function: Function, analysis: Analysis) -> dict[Value, list[Conditi
         elif isinstance(op, _ATOMIC):
             found.setdefault(op.array, None)
             atomic.add(op.array)
-    for op in function.body.ops:  # only what every program executes
-        if isinstance(op, ops.ArrayStore) and found[op.array] is None and op.array not in atomic:
-            found[op.array] = _Prover(analysis, scalars).store(op)
+    for op, loop in _always(function):
+        if found[op.array] is None and op.array not in atomic:
+            found[op.array] = _Prover(analysis, scalars, loop).store(op)
     return found
+
+
+def _always(function: Function) -> Iterator[tuple[ops.ArrayStore, ops.For | None]]:
+    """The stores that every program executes, once or in each iteration of a loop that counts up from 0."""
+    for op in function.body.ops:
+        if isinstance(op, ops.ArrayStore):
+            yield op, None
+        elif isinstance(op, ops.For) and isinstance(op.lower.owner, ops.Constant):
+            step = op.step.owner
+            if op.lower.owner.value == 0 and isinstance(step, ops.Constant) and step.value > 0:
+                yield from ((inner, op) for inner in op.body.ops if isinstance(inner, ops.ArrayStore))
 
 
 @dataclass(slots=True)
 class _Part:
-    """``count`` values (an expression) of ``stride`` (a polynomial): one grid axis or one tile axis."""
+    """``count`` values (an expression) of ``stride`` (a polynomial): a grid axis, a tile axis or a loop."""
 
     stride: Polynomial
     count: Expression
@@ -62,9 +75,10 @@ class _Part:
 
 
 class _Prover:
-    def __init__(self, analysis: Analysis, scalars: dict[Value, str]):
+    def __init__(self, analysis: Analysis, scalars: dict[Value, str], loop: ops.For | None = None):
         self.analysis = analysis
         self.scalars = scalars
+        self.loop = loop
 
     def store(self, op: ops.ArrayStore) -> list[Condition] | None:
         affine = self.analysis.affine(op.offset)
@@ -107,6 +121,13 @@ class _Prover:
         ]
         seen = set()
         for monomial, coefficient in affine.base.items():
+            if self.loop is not None and monomial == (self.loop.body.arguments[0],):
+                trips = self.trips(self.loop)
+                if trips is None:
+                    return None
+                count, step = trips
+                parts.append(_Part({(): coefficient * step}, count, ("loop", 0)))
+                continue
             ids = [v for v in monomial if isinstance(v.owner, ops.ProgramId)]
             if len(ids) != 1:
                 return None  # a constant or run-time shift: elements before it are not covered
@@ -118,6 +139,13 @@ class _Prover:
             rest.remove(ids[0])
             parts.append(_Part({tuple(rest): coefficient}, ["grid", axis], ("grid", axis)))
         return parts
+
+    def trips(self, loop: ops.For) -> tuple[Expression, int] | None:
+        """How often a loop that counts up from 0 runs, and its step; ``None`` where no expression says it."""
+        upper = self.expression(self.analysis.polynomial(loop.upper))
+        assert isinstance(loop.step.owner, ops.Constant)
+        step = int(loop.step.owner.value)
+        return None if upper is None else (["cdiv", upper, step], step)
 
     def ordered(self, parts: list[_Part]) -> list[_Part] | None:
         """Smallest stride first: numbers, then products with more and more factors, then a batch's axes.
@@ -173,15 +201,18 @@ class _Prover:
                         limit.insert_axis(op.axis)
                 return inner
             case ops.Compare(kind=CompareKind.LT):
-                return self.comparison(op)
+                return self.comparison(op.lhs, op.rhs)
+            case ops.Compare(kind=CompareKind.GT):
+                return self.comparison(op.rhs, op.lhs)
         return None
 
-    def comparison(self, op: ops.Compare) -> list[_Limit] | None:
-        affine, bound = self.analysis.affine(op.lhs), op.rhs
+    def comparison(self, index: Value, bound: Value) -> list[_Limit] | None:
+        """``index < bound``."""
+        affine = self.analysis.affine(index)
         if affine is None or not isinstance(bound.owner, ops.Splat):
             return None
         limit = self.expression(self.analysis.polynomial(bound.owner.value))
-        parts = self.parts(affine, op.lhs.type.shape)
+        parts = self.parts(affine, index.type.shape)
         if limit is None or parts is None:
             return None
         return [_Limit({p.key: p.stride for p in parts}, limit)]
