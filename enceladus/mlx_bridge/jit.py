@@ -10,8 +10,10 @@ from math import prod
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, overload
 
+import mlx.core as mx
+
 from enceladus import knobs
-from enceladus.frontend.function import KernelFunction
+from enceladus.frontend.function import MISSING, KernelFunction
 from enceladus.ir.builder import current_emitter
 from enceladus.mlx_bridge import batching, engines, fastpath
 from enceladus.mlx_bridge import grid as grids
@@ -115,6 +117,8 @@ class JITFunction:
         options: Mapping[str, Any] | None = None,
     ) -> Any:
         """A launch that repeats no earlier one; leaves a plan for the next if ``plan_key`` allows it."""
+        if options and "stream" in options:
+            return self._launch_on(grid, given, num_warps, extra, dict(options))
         if extra or options:
             self._refuse_surplus(extra, options or {})
         values = complete(self.kernel_function, given)
@@ -145,6 +149,28 @@ class JITFunction:
             self._templates.clear()
         self._templates[kinds] = (call.key, launch)
         return self._plan(plan_key, launch, values)(*self._runtime_values(values))
+
+    def _launch_on(
+        self,
+        grid: Any,
+        given: Mapping[str, Any],
+        num_warps: Any,
+        extra: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> Any:
+        """A launch with ``stream=``: the same launch with that stream as MLX's default."""
+        stream = options.pop("stream")
+        if not (stream is None or isinstance(stream, (mx.Stream, mx.Device, mx.DeviceType))):
+            raise TypeError(
+                f"{self.__name__}(): stream is {stream!r}; it must be an mx.Stream, an mx.Device, or None"
+            )
+        self._refuse_surplus(extra, options)
+        keywords = {name: value for name, value in given.items() if value is not MISSING}
+        keywords.setdefault("num_warps", num_warps)
+        if stream is None:
+            return self._launch(grid, **keywords)
+        with mx.stream(stream):
+            return self._launch(grid, **keywords)
 
     def run(self, call: Call) -> Any:
         """Perform a call without looking for a plan, or leaving one."""
@@ -324,7 +350,7 @@ class JITFunction:
                 f"({', '.join(positional)}) but {len(positional) + len(extra)} were given"
             )
         for name in options:
-            known = [*names, "num_warps", *fastpath.IGNORED_OPTIONS]
+            known = [*names, "num_warps", "stream", *fastpath.IGNORED_OPTIONS]
             close = _closest(name, known)
             advice = close or f"; its parameters are {', '.join(names)}"
             raise TypeError(f"{self.__name__}() got an unexpected keyword argument {name!r}{advice}")
@@ -374,7 +400,7 @@ class JITFunction:
     def _inspect(self, args: tuple[Any, ...], grid: Any, kwargs: Mapping[str, Any], engine: str) -> Call:
         values, options = bind(self.kernel_function, args, kwargs)
         num_warps = values["num_warps"] if "num_warps" in values else options.pop("num_warps", 4)
-        for name in fastpath.IGNORED_OPTIONS:
+        for name in ("stream", *fastpath.IGNORED_OPTIONS):
             options.pop(name, None)
         self._refuse_surplus((), options)
         return self._understand((1,) if grid is None else grid, values, num_warps, engine)
