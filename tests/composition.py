@@ -1,9 +1,9 @@
 """What works with what: MLX's transformations × kinds of launches, each cell tried and compared.
 
-``python -m tests.composition`` prints the tables of ``docs/composition.md``; ``--write`` puts them into that
-page. The first table runs in the engine of MLX's default device, a GPU's too. The second, where ziglang is
-installed, runs the Metal engine's text in the host executor, except where MLX only traces. Values are compared
-with MLX operations. The exit status is 1 if one is wrong: a cell works, or is refused with an error.
+``python -m tests.composition`` prints the tables of ``docs/composition.md``; ``--write`` puts them into it.
+The first table runs in the engine of MLX's default device, a GPU's too. The second, where ziglang is
+installed, runs the Metal engine's text in the host executor, except where MLX only traces. Values are
+compared with MLX operations. The exit status is 1 if one is wrong: a cell works, or is refused with an error.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def trace(transformation: Transformation, launch: Launch) -> Cell:
                 return Cell(text="exported")
         mx.export_function(note, function)
     except Exception as error:
-        if "Unable to get state for primitive Compiled" in str(error):  # fused; the graph was complete by then
+        if "Unable to get state for primitive Compiled" in str(error):  # fused, so traced
             return Cell(text="traced")
         return Cell(error=message(error))
     if not sources or not all("[[kernel]] void custom_kernel_" in source for source in sources):

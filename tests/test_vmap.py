@@ -397,3 +397,16 @@ def test_other_threads_launch_as_usual():
     with engine("host" if "host" in ENGINES else "graph"):
         assert_equal(enceladus.vmap(fn)(x), np.full((3, 8), 2.0))
     assert_equal(mx.array(results[0]), np.full(8, 2.0))
+
+
+def test_wide_indices(anywhere, monkeypatch):
+    """64-bit index arithmetic, as for batches of more than 2**31 elements in all."""
+    from enceladus.mlx_bridge import jit
+
+    monkeypatch.setattr(jit, "_INDEX_LIMIT", 100)
+    own = enceladus.JITFunction(add_kernel.fn)
+    x = array(2, 3, 40)
+    nested = enceladus.vmap(enceladus.vmap(lambda x: own[(3,)](x, x, enceladus.empty_like(x), 40, BLOCK=16)))
+    assert_equal(nested(x), 2 * np.array(x))
+    if anywhere in ("host", "cuda"):
+        assert [key.wide for key in own._compilations._kernels] == [True]
