@@ -14,7 +14,19 @@ import pytest
 import enceladus
 import enceladus.language as tl
 from enceladus.mlx_bridge import engines
-from tests.bridge_helpers import add_kernel, increment_kernel, scale_kernel, trace, two_outputs_kernel
+from tests import bridge_helpers
+from tests.bridge_helpers import trace
+
+# Kernels of this module's own: their specializations do not add up with those of other tests.
+add_kernel, scale_kernel, increment_kernel, two_outputs_kernel = (
+    enceladus.JITFunction(kernel.fn)
+    for kernel in (
+        bridge_helpers.add_kernel,
+        bridge_helpers.scale_kernel,
+        bridge_helpers.increment_kernel,
+        bridge_helpers.two_outputs_kernel,
+    )
+)
 
 
 @pytest.fixture(autouse=True)

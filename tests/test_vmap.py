@@ -11,8 +11,20 @@ import pytest
 
 import enceladus
 import enceladus.language as tl
-from tests.bridge_helpers import add_kernel, increment_kernel, scale_kernel, trace, two_outputs_kernel
+from tests import bridge_helpers
+from tests.bridge_helpers import trace
 from tests.engines import ENGINES, HostTarget, engine, needs_host
+
+# Kernels of this module's own: their specializations do not add up with those of other tests.
+add_kernel, scale_kernel, increment_kernel, two_outputs_kernel = (
+    enceladus.JITFunction(kernel.fn)
+    for kernel in (
+        bridge_helpers.add_kernel,
+        bridge_helpers.scale_kernel,
+        bridge_helpers.increment_kernel,
+        bridge_helpers.two_outputs_kernel,
+    )
+)
 
 #: The interpreter takes one example after the other; all others make one launch.
 BATCHING = [name for name in ENGINES if name != "interpreter"]
