@@ -141,7 +141,9 @@ class JITFunction:
                 return self._plan(plan_key, launch, values)(*self._runtime_values(values))
         call = self._understand(grid, values, num_warps, engine)
         if is_batched:
-            return batching.launch(self, call)
+            from enceladus.mlx_bridge import batched_launch
+
+            return batched_launch.launch(self, call)
         if kinds is None:
             return self.run(call)
         launch = self._prepare(call)

@@ -192,7 +192,7 @@ class _Prover:
             case ops.Binary(kind=BinaryKind.AND):
                 left, right = self.limits(op.lhs), self.limits(op.rhs)
                 return None if left is None or right is None else left + right
-            case ops.Broadcast() | ops.ExpandDims():
+            case ops.Broadcast() | ops.ExpandDims() | ops.Splat():
                 inner = self.limits(op.value)
                 if inner is None:
                     return None
@@ -209,9 +209,13 @@ class _Prover:
     def comparison(self, index: Value, bound: Value) -> list[_Limit] | None:
         """``index < bound``."""
         affine = self.analysis.affine(index)
-        if affine is None or not isinstance(bound.owner, ops.Splat):
+        if index.type.shape:
+            if not isinstance(bound.owner, ops.Splat):
+                return None
+            bound = bound.owner.value
+        if affine is None:
             return None
-        limit = self.expression(self.analysis.polynomial(bound.owner.value))
+        limit = self.expression(self.analysis.polynomial(bound))
         parts = self.parts(affine, index.type.shape)
         if limit is None or parts is None:
             return None
