@@ -73,6 +73,7 @@ def compile_function(
     track_writes: Sequence[str] = (),
     grid_remap: bool = False,
     levels: Sequence[Sequence[str]] = (),
+    grid_axes: int = batch.GRID_AXES,
     listener: Listener | None = None,
 ) -> CompiledKernel:
     """Compile the front end's IR to a Metal body. ``function`` is consumed.
@@ -81,6 +82,7 @@ def compile_function(
     ``grid_remap`` computes program ids from a linear number, for grids beyond MLX's limits: three more
     scalars ``grid.0``, ``grid.1``, ``grid.2`` (int32) carry the logical grid. ``levels``: the batched arrays
     of each level of a batch; each is a grid axis more, ``grid.3`` and so on, and the grid is always carried.
+    ``grid_axes``: the axes that ``function`` already has, more than three if it was made from a batched one.
     """
     warnings = register_pressure.check(function)
     tile = largest_tile(function)
@@ -110,14 +112,15 @@ def compile_function(
             listener(name, function)
 
     names = Names()
-    axes = batch.GRID_AXES + len(levels)
-    if grid_remap or levels:
+    axes = grid_axes + len(levels)
+    is_carried = grid_remap or axes > batch.GRID_AXES
+    if is_carried:
         for name in grid_names(axes):
             names.unique(name, outermost=True)
     arrays, inputs, outputs, marks = _name_arrays(function, use, covered, marked, manners, names)
     scalars, words, count = _pack_scalars(function)
     grid_words = None
-    if grid_remap or levels:
+    if is_carried:
         grid_words = count
         scalars += [ScalarParameter(f"grid.{axis}", "int32", count + axis) for axis in range(axes)]
     scalars_name = names.input("scalars")
