@@ -382,6 +382,19 @@ def test_what_a_batch_cannot_do_is_refused(host):
         enceladus.vmap(twice)(mx.zeros((3, 4)))
 
 
+@pytest.mark.parametrize("name", [n for n in ENGINES if n != "graph"])
+def test_an_array_that_is_closed_over_and_written_cannot_be_used_afterwards(name):
+    outside = mx.zeros(8)
+
+    def fn(x):
+        return x + increment_kernel[(1,)](outside, 8, BLOCK=8)
+
+    with engine(name):
+        assert_equal(enceladus.vmap(fn)(mx.ones((3, 8))), np.full((3, 8), 2.0))
+        with pytest.raises(RuntimeError, match="without a primitive"):
+            mx.eval(outside)
+
+
 def test_nothing_is_left_behind_by_an_error():
     from enceladus.mlx_bridge import batching
 

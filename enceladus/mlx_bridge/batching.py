@@ -64,8 +64,9 @@ def vmap(fn: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callabl
         out_axes: where the axis goes in the results, an int or a tree in the same way; ``None`` for a result
             that is the same for all examples.
 
-    Arrays that ``fn`` closes over are the same for all examples. A launch into an array that is not batched
-    gives every example its own copy; argument arrays of the caller stay as they are.
+    Arrays that ``fn`` closes over are the same for all examples, and must not be launched into: they would be
+    part of the traced graph afterwards, which MLX refuses to evaluate. A launch into an argument that is not
+    batched gives every example its own copy; argument arrays of the caller stay as they are.
 
     Raises ``ValueError`` for axes that do not exist or do not agree in length, ``TypeError`` for NumPy
     arrays, and for arrays in keyword arguments.
