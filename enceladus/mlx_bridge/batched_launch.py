@@ -52,6 +52,9 @@ def launch(kernel: JITFunction, call: Call, batches: tuple[Batch, ...] = ()) -> 
 
     ``batches``: the levels that ``call``'s arrays already have in front, outermost first.
     """
+    stack = levels()
+    if not stack:
+        return run(kernel, call, batches)
     function = kernel.ir(call.key)
     arrays = call.bound.arrays
     roles = roles_of(function)
@@ -59,9 +62,8 @@ def launch(kernel: JITFunction, call: Call, batches: tuple[Batch, ...] = ()) -> 
     pairs = [(stored.name, loaded.name) for stored, loaded in hazards(function)]
     values = [leaf.value for leaf in arrays]
     require_distinct(distinct_pairs(kernel.__name__, roles, pairs, arrays), values)
-    stack = levels()
     written = [leaf for leaf in arrays if roles[leaf.name].is_written]
-    if not stack or 0 in call.grid or all(leaf.size == 0 for leaf in written):
+    if 0 in call.grid or all(leaf.size == 0 for leaf in written):
         return run(kernel, call, batches)
     for leaf in written:
         if leaf.is_numpy:
