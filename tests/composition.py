@@ -245,9 +245,14 @@ def trace(transformation: Transformation, launch: Launch) -> Cell:
         if transformation.name == "`mx.export_function`":
             with tempfile.TemporaryDirectory() as folder:
                 path = os.path.join(folder, "function.mlxfn")
-                mx.export_function(path, launch.function, inputs(launch)[0])
+                with enceladus.no_gradients():  # MLX exports no custom functions
+                    mx.export_function(path, launch.function, inputs(launch)[0])
                 return Cell(text="exported")
-        mx.export_function(note, function)
+        if transformation.name == "`mx.vmap`":
+            mx.export_function(note, function)
+        else:
+            with enceladus.no_gradients():
+                mx.export_function(note, function)
     except Exception as error:
         if "Unable to get state for primitive Compiled" in str(error):  # fused, so traced
             return Cell(text="traced")

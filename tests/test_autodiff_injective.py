@@ -41,7 +41,7 @@ def prover(offset: str, mask: str, grid: tuple[int, ...], numbers: dict[str, int
     )
     fresh = enceladus.empty((8,))
     call = kernel._inspect((fresh, fresh, numbers["n"], numbers["stride"]), grid, {"B": 8}, "graph")
-    function = kernel._derivative(call.key).function()
+    function = kernel.derivative(call.key).function()
     (load,) = (op for op in function.walk() if isinstance(op, ops.ArrayLoad))
     return Prover(function, Analysis(function), grid, numbers), load
 
@@ -113,7 +113,7 @@ def test_several_accesses_together(name: str) -> None:
     )
     fresh = enceladus.empty((8,))
     call = kernel._inspect((fresh, fresh, n), (3,), {"B": 8}, "graph")
-    function = kernel._derivative(call.key).function()
+    function = kernel.derivative(call.key).function()
     stores = [op for op in function.walk() if isinstance(op, ops.ArrayStore)]
     proof = Prover(function, Analysis(function), (3, 1, 1), {"n": n})
     assert [proof.touches_once(store) for store in stores] == [True, True]

@@ -138,7 +138,7 @@ def test_kinds_of_other_engines() -> None:
 
 def plan(kernel: enceladus.JITFunction, *args: Any, grid: tuple[int, ...], **constants: Any) -> Plan:
     call = kernel._inspect(args, grid, constants, "graph")
-    return Plan(kernel._derivative(call.key).function())
+    return Plan(kernel.derivative(call.key).function())
 
 
 def test_the_backward_kernel_is_well_formed() -> None:

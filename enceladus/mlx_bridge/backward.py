@@ -67,8 +67,6 @@ class Backward:
         """The backward launch of ``call``. Raises :class:`NoBackward` where there is none."""
         if self._reason is not None:
             raise self._reason
-        if len(call.grid) > 3:
-            raise NoBackward("its launch is one of a batch")
         old = frozenset(call.names[place] for place in call.merged)
         sizes = {name: int(array.size) for name, array in zip(call.names, call.arrays, strict=True)}
         variant = self._plan.variant(call.grid, call.numbers, sizes, old)
@@ -120,6 +118,7 @@ class Backward:
                     math_mode=self.math_mode,
                     track_writes=track,
                     grid_remap=remap,
+                    grid_axes=len(call.grid),
                 )
             return compiled.kernels[key]
 

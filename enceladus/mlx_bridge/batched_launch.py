@@ -15,6 +15,7 @@ The graph engine's launches are MLX operations and need none of this; ``mx.vmap`
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
@@ -23,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 
 from enceladus.ir.types import int32, int64
+from enceladus.mlx_bridge import gradients
 from enceladus.mlx_bridge.arguments import ArrayLeaf, BoundArguments, Leaf, ScalarLeaf
-from enceladus.mlx_bridge.batching import inside, levels
+from enceladus.mlx_bridge.batching import inside, levels, vmap
 from enceladus.mlx_bridge.dtypes import TO_MLX
 from enceladus.mlx_bridge.fresh import FreshArray
 from enceladus.mlx_bridge.graph_launch import roles_of
@@ -130,16 +132,83 @@ def _node(
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise NotImplementedError(
-            f"{kernel.__name__}() has no gradient inside enceladus.vmap on the {call.engine} engine; "
-            "give it one with mx.custom_function around enceladus.vmap, or use the graph engine (CPU)"
+            f"{kernel.__name__}() has no such derivative on the {call.engine} engine; the graph engine (CPU) "
+            "has one"
         )
+
+    whole = batched(kernel, call, batches)
+    derivative = kernel.derivative(whole.key)
+    view = _as_differentiated(whole, names)
+    has_rule = derivative.own() is not None or call.engine != "interpret"
+    rule = derivative.rule(view) if kernel.options.gradients and has_rule else None
+
+    def pull_back(primals: Any, cotangents: Any, outputs: Any) -> tuple[mx.array, ...]:
+        if rule is None:
+            refuse()
+        assert rule is not None
+        primals = list(primals) if isinstance(primals, (list, tuple)) else [primals]
+        return (*rule(primals[:-1], cotangents, outputs), mx.zeros_like(primals[-1]))
 
     node: Any = mx.custom_function(dummies)
     node.vmap(rewrite)
-    node.vjp(refuse)
+    node.vjp(pull_back)
     node.jvp(refuse)
-    made: list[mx.array] = node(*[as_mlx(leaf.value) for leaf in given], token)
+    inputs = derivative.guarded(view) if rule is not None else [view.arrays[place] for place in view.inputs]
+    made: list[mx.array] = node(*inputs, token)
     return list(made)
+
+
+def _as_differentiated(call: Call, written: set[str]) -> gradients.Call:
+    """``call`` as its derivative sees it, by MLX operations, which MLX batches: no backward kernel."""
+    leaves = call.bound.arrays
+    return gradients.Call(
+        engine="graph",
+        grid=call.grid,
+        names=[leaf.name for leaf in leaves],
+        arrays=[leaf.value if leaf.is_fresh else as_mlx(leaf.value) for leaf in leaves],
+        inputs=[place for place, leaf in enumerate(leaves) if not leaf.is_fresh],
+        outputs=[place for place, leaf in enumerate(leaves) if leaf.name in written],
+        numbers={leaf.name: leaf.value for leaf in call.bound.scalars},
+        constants=call.values,
+    )
+
+
+def rule_of_batch(rule: Callable[..., Any], batch: tuple[tuple[str, ...], ...]) -> Callable[..., Any]:
+    """A rule of ``@kernel.vjp`` for a batched launch: its arguments have an axis for each level in front."""
+
+    def of_level(one: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
+        def of_batch(primals: dict[str, Any], cotangents: Any, outputs: Any) -> dict[str, Any]:
+            axes = {name: 0 if name in names else None for name in primals}
+            found = vmap(one, in_axes=(axes, 0, 0))(primals, cotangents, outputs)
+            return {
+                name: gradient if gradient is None or name in names else gradient.sum(0)
+                for name, gradient in found.items()
+            }
+
+        return of_batch
+
+    for names in reversed(batch):
+        rule = of_level(rule, names)
+    return rule
+
+
+def refuse_mlx_vmap(kernel: str, leaves: list[Any]) -> list[Any]:
+    """``leaves``, but MLX's own vmap over those that are arrays raises an error that helps."""
+
+    def refuse(*_: Any) -> Any:
+        raise NotImplementedError(
+            f"mx.vmap cannot batch the launch of {kernel}() on a GPU; use enceladus.vmap, which can"
+        )
+
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, mx.array)]
+    if not places:
+        return leaves
+    same: Any = mx.custom_function(lambda *arrays: list(arrays))
+    same.vmap(refuse)
+    leaves = list(leaves)
+    for place, array in zip(places, same(*[leaves[place] for place in places]), strict=True):
+        leaves[place] = array
+    return leaves
 
 
 def _as_list(results: Any) -> list[mx.array]:

@@ -437,7 +437,10 @@ def compute_traced(
 ) -> list[mx.array | None]:
     """``launch.compute(arrays, scalars)`` with a derivative."""
 
+    from enceladus.mlx_bridge.batched_launch import refuse_mlx_vmap
+
     def forward(leaves: list[Any]) -> list[mx.array]:
+        leaves = refuse_mlx_vmap(derivative.kernel, leaves)
         return [x for x in launch.compute(leaves, scalars) if x is not None]
 
     made = iter(derivative.tie(call_of(launch, arrays, numbers, constants), forward))

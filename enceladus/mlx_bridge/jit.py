@@ -189,13 +189,13 @@ class JITFunction:
                 call.grid,
                 warps,
                 wide,
-                self._derivative(call.key),
+                self.derivative(call.key),
             )
         if call.engine == "graph":
             from enceladus.mlx_bridge.graph_launch import launch_graph
 
             function = self._compilations.function(call.key)
-            derivative = self._derivative(call.key)
+            derivative = self.derivative(call.key)
             return launch_graph(function, self.__name__, call.bound, call.grid, derivative, call.values)
         launch = self._prepare(call)
         arrays = [leaf.value for leaf in call.bound.arrays]
@@ -248,20 +248,28 @@ class JITFunction:
                 remap=call.key.grid_remap,
                 compile=lambda track: self._compilations.kernel(replace(call.key, track_writes=track)),
                 register=lambda compiled: self._register(call.engine, compiled),
-                derivative=self._derivative(call.key) if self.options.gradients else None,
+                derivative=self.derivative(call.key) if self.options.gradients else None,
             )
         )
 
-    def _derivative(self, key: SpecializationKey) -> Derivative:
+    def derivative(self, key: SpecializationKey) -> Derivative:
         """The derivative of a specialization, made once; nothing is compiled for it until it is needed."""
         key = replace(key, grid_remap=False)
         found = self._derivatives.get(key)
         if found is None:
             function = partial(self._compilations.function, key)
             found = self._derivatives[key] = Derivative(
-                self.__name__, function, lambda: self._vjp, key.math_mode
+                self.__name__, function, partial(self._own_rule, key.batch), key.math_mode
             )
         return found
+
+    def _own_rule(self, batch: tuple[tuple[str, ...], ...]) -> Callable[..., Any] | None:
+        """The rule of ``@kernel.vjp``, for a launch with these levels of a batch."""
+        if self._vjp is None or not batch:
+            return self._vjp
+        from enceladus.mlx_bridge.batched_launch import rule_of_batch
+
+        return rule_of_batch(self._vjp, batch)
 
     def _register(self, engine: str, compiled: Any) -> Any:
         """MLX's kernel object, made once for each compiled kernel."""
@@ -386,7 +394,7 @@ class JITFunction:
         if engine == "interpret" and self._vjp is None:
             return "none", "the interpreter's launches have no gradient"
         call = self._inspect(args, grid, kwargs, engine)
-        derivative = self._derivative(call.key)
+        derivative = self.derivative(call.key)
         arrays = [leaf.value for leaf in call.bound.arrays]
         numbers = {leaf.name: leaf.value for leaf in call.bound.scalars}
         if engine in ("graph", "interpret"):
