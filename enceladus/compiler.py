@@ -12,8 +12,6 @@ from enceladus.codegen.body import BodyWriter, grid_names
 from enceladus.codegen.expressions import Expressions, offset_only_values
 from enceladus.codegen.kernel import ArrayParameter, CompiledKernel, Role, ScalarParameter
 from enceladus.codegen.names import Names
-from enceladus.errors import CompilationError
-from enceladus.ir import exchange
 from enceladus.ir.core import Function, Value
 from enceladus.ir.ops import ArrayLoad, For
 from enceladus.ir.printer import print_function
@@ -34,9 +32,6 @@ from enceladus.passes.affine import Analysis
 from enceladus.passes.coverage import coverage
 from enceladus.passes.intervals import Intervals, largest_tile
 from enceladus.passes.roles import hazards, roles
-
-#: Operations for which there is no Metal code yet; the other engines have them.
-WITHOUT_METAL_CODE = frozenset((exchange.Sort, exchange.Histogram))
 
 #: Called with a pass's name and the function after it; used for dumps, timing and verification.
 Listener = Callable[[str, Function], None]
@@ -87,7 +82,6 @@ def compile_function(
     warnings = register_pressure.check(function)
     tile = largest_tile(function)
     prepare(function, listener, levels)
-    _refuse_unsupported(function)
     ir_text = print_function(function)
     use = roles(function)
     hazard_pairs = hazards(function)
@@ -134,7 +128,9 @@ def compile_function(
     body = writer.text()
     writer.shared.check()
     needs = expressions.needs | writer.atomics.needs
-    header = mathlib.header(needs) + writer.memory.header() + writer.atomics.header()
+    header = (
+        mathlib.header(needs) + writer.memory.header() + writer.atomics.header() + writer.exchanges.header()
+    )
     uses_scalars = f"{scalars_name}[" in body
     return CompiledKernel(
         name=function.name,
@@ -152,16 +148,6 @@ def compile_function(
         warnings=warnings,
         largest_tile=tile,
     )
-
-
-def _refuse_unsupported(function: Function) -> None:
-    for op in function.walk():
-        if type(op) in WITHOUT_METAL_CODE:
-            raise CompilationError(
-                f"{op.mnemonic} is not supported by the Metal code generator yet",
-                "run the kernel with ENCELADUS_ENGINE=graph or ENCELADUS_INTERPRET=1",
-                op.loc,
-            )
 
 
 def _name_arrays(

@@ -12,26 +12,14 @@ import pytest
 from tests.engines import ENGINES, HostTarget, engine
 from tests.test_examples import load
 
-#: What has no Metal code yet, so that its tests leave out the host executor: for lack of histograms of
-#: tiles, and of atomic updates.
-WITHOUT_METAL_CODE: frozenset[str] = frozenset({"histogram_of_tiles"}) | frozenset(
-    {"histogram_of_elements", "top_k"}
-)
-
 #: One unit in the last place of each dtype at 1, doubled: rounding once, and some error of the computation.
 TOLERANCES = {mx.float32: 2.0**-22, mx.float16: 2.0**-10, mx.bfloat16: 2.0**-7}
 DTYPES = tuple(TOLERANCES)
 
 
-def engines_for(example: str) -> list[str]:
-    """The engines that run the kernels of an example on this machine."""
-    names = [e for e in ENGINES if e in ("interpreter", "graph", "host")]
-    return [e for e in names if e != "host" or example not in WITHOUT_METAL_CODE]
-
-
-def on_engines(example: str) -> pytest.MarkDecorator:
-    """Parametrize ``engine_name`` with the engines of an example."""
-    return pytest.mark.parametrize("engine_name", engines_for(example))
+def on_engines() -> pytest.MarkDecorator:
+    """Parametrize ``engine_name`` with the engines of this machine."""
+    return pytest.mark.parametrize("engine_name", ENGINES)
 
 
 @contextlib.contextmanager
@@ -61,10 +49,9 @@ def assert_near(actual: mx.array, expected: np.ndarray, dtype: mx.Dtype, times: 
 
 __all__ = [
     "DTYPES",
+    "ENGINES",
     "TOLERANCES",
-    "WITHOUT_METAL_CODE",
     "assert_near",
-    "engines_for",
     "exact",
     "load",
     "normal",

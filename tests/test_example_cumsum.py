@@ -29,7 +29,7 @@ def uniform(shape, dtype):
     return mx.array(np.random.default_rng(1).random(shape).astype(np.float32)).astype(dtype)
 
 
-@on_engines("cumsum")
+@on_engines()
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1,), (3, 7), (2, 2, 64)])
 def test_one_block(cumsum, engine_name, shape, dtype):
@@ -38,7 +38,7 @@ def test_one_block(cumsum, engine_name, shape, dtype):
         assert_near(cumsum.cumsum(x), expected(exact(x), False, True), dtype, 2)
 
 
-@on_engines("cumsum")
+@on_engines()
 @pytest.mark.parametrize(("reverse", "inclusive"), DIRECTIONS)
 @pytest.mark.parametrize("shape", [(1, 200), (64, 150)])
 def test_a_program_for_each_row(cumsum, engine_name, shape, reverse, inclusive):
@@ -48,7 +48,7 @@ def test_a_program_for_each_row(cumsum, engine_name, shape, reverse, inclusive):
         assert_near(actual, expected(exact(x), reverse, inclusive), mx.float32, 4)
 
 
-@on_engines("cumsum")
+@on_engines()
 @pytest.mark.parametrize(("reverse", "inclusive"), DIRECTIONS)
 @pytest.mark.parametrize("shape", [(1, 1000), (3, 321)])
 def test_a_program_for_each_block(cumsum, engine_name, shape, reverse, inclusive):

@@ -25,7 +25,7 @@ def uniform(seed, place, block=4096):
     return (bits if bits < 2**31 else 2**32 - 1 - bits) / 2**31
 
 
-@on_engines("dropout")
+@on_engines()
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "seed"), [((3, 7), 1), ((5000,), -(2**40) - 3), ((4096,), 2**31)])
 def test_dropout(dropout, engine_name, dtype, shape, seed):

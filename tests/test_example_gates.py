@@ -54,7 +54,7 @@ def check(forward, backward, function, shape, dtype):
     assert_near(d_up, exact(cotangent) * value, dtype, 2)
 
 
-@on_engines("swiglu")
+@on_engines()
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_swiglu(swiglu, engine_name, dtype, shape):
@@ -62,7 +62,7 @@ def test_swiglu(swiglu, engine_name, dtype, shape):
         check(swiglu.swiglu, swiglu.swiglu_backward, silu, shape, dtype)
 
 
-@on_engines("geglu")
+@on_engines()
 @pytest.mark.parametrize("approximate", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES[1:3])
@@ -77,7 +77,7 @@ def test_geglu(geglu, engine_name, dtype, shape, approximate):
         check(forward, backward, gelu_tanh if approximate else gelu, shape, dtype)
 
 
-@on_engines("geglu")
+@on_engines()
 @pytest.mark.parametrize("approximate", [False, True])
 def test_slopes_far_out(geglu, engine_name, approximate):
     gate = mx.array([-1e30, -1e15, -100.0, 100.0, 1e15, 1e30])

@@ -29,7 +29,7 @@ def expected(x, dims, traditional, base=10000.0, scale=1.0, offset=0, backward=F
     return x
 
 
-@on_engines("rotary")
+@on_engines()
 @pytest.mark.parametrize("traditional", [False, True])
 @pytest.mark.parametrize(
     ("shape", "dims"), [((2, 3, 17, 64), 64), ((1, 5, 1, 80), 80), ((33, 12), 6), ((1, 2, 3, 2), 2)]
@@ -44,7 +44,7 @@ def test_rotary(rotary, engine_name, shape, dims, traditional):
         assert_near(back, undone, x.dtype, 4)
 
 
-@on_engines("rotary")
+@on_engines()
 @pytest.mark.parametrize("traditional", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES[1:])
 def test_16_bits(rotary, engine_name, dtype, traditional):
@@ -87,7 +87,7 @@ def test_rotary_agrees_with_mlx(rotary, dtype, traditional):
         assert_close(mine, rotary.mlx_rotary(x, dims, **options), rtol=tolerance, atol=tolerance)
 
 
-@on_engines("rotary")
+@on_engines()
 def test_gradient(rotary, engine_name):
     x, cotangent = normal((2, 9, 16)), normal((2, 9, 16), seed=1)
     with running(engine_name):

@@ -33,7 +33,7 @@ def check(results, logits, k, renormalize=True):
     assert_near(weights, want[0], logits.dtype, 2)
 
 
-@on_engines("top_k")
+@on_engines()
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("shape", "k"), [((1, 1), 1), ((3, 5), 5), ((2, 9, 60), 4), ((33, 8), 2), ((5, 256), 8)]
@@ -45,7 +45,7 @@ def test_top_k(top_k, engine_name, shape, k, dtype):
             check(top_k.top_k(logits, k, renormalize=renormalize), logits, k, renormalize)
 
 
-@on_engines("top_k")
+@on_engines()
 def test_ties_go_to_the_lower_index(top_k, engine_name):
     rng = np.random.default_rng(1)
     logits = mx.array(rng.integers(-2, 2, (20, 24)).astype(np.float32))
@@ -55,7 +55,7 @@ def test_ties_go_to_the_lower_index(top_k, engine_name):
         assert top_k.top_k(zeros, 5)[1].tolist() == [[0, 1, 3, 4, 5]]
 
 
-@on_engines("top_k")
+@on_engines()
 def test_infinities_and_nan(top_k, engine_name):
     """Experts masked with -inf are never chosen twice, and NaN comes after them."""
     inf, nan = float("inf"), float("nan")

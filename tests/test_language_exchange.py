@@ -6,7 +6,7 @@ import pytest
 
 import enceladus.language as tl
 from enceladus.codegen.kernel import Role
-from enceladus.compiler import WITHOUT_METAL_CODE, compile_function, prepare
+from enceladus.compiler import prepare
 from enceladus.errors import CompilationError
 from enceladus.frontend.signature import ArrayArgument
 from enceladus.ir import exchange, ops
@@ -387,25 +387,3 @@ def test_types_of_atomics(name):
         for dtype in ATOMIC_TYPES[name]:
             old = getattr(tl, f"atomic_{name}")(k.tile(f"*{dtype}", 8), 1)
             assert (old.dtype, old.shape) == (DTYPES[dtype], (8,))
-
-
-# ------------------------------------------------------------------------------------ other engines
-
-
-@pytest.mark.parametrize("name", sorted(cls.mnemonic for cls in WITHOUT_METAL_CODE))
-def test_what_has_no_metal_code_is_refused_where_it_stands(name):
-    text = {
-        "reduce": "u = tl.sum(t)", "scan": "u = tl.cumsum(t)", "transpose": "u = t.reshape(2, 4).T",
-        "reshape": "u = t.reshape(2, 4)", "join": "u = tl.join(t, t)",
-        "pick": "u, _ = tl.split(t.reshape(4, 2))", "gather": "u = tl.flip(t)", "sort": "u = tl.sort(t)",
-        "histogram": "u = tl.histogram(t.to(tl.int32), 8)",
-    }[name]  # fmt: skip
-    source = (
-        "@jit\ndef kernel(x, y, out, n):\n    t = tl.load(x + tl.arange(0, 8))\n"
-        f"    {text}\n    tl.store(out + tl.zeros(u.shape, tl.int32), u.to(tl.float32))\n"
-    )
-    function = build(source, y=ArrayArgument(int32))
-    with pytest.raises(CompilationError) as caught:
-        compile_function(function)
-    assert "is not supported by the Metal code generator yet" in caught.value.reason
-    assert caught.value.location.line == 4

@@ -14,13 +14,16 @@ from contextlib import nullcontext
 from enceladus.codegen import atomics, mathlib
 from enceladus.codegen.atomic_helpers import AtomicHelpers
 from enceladus.codegen.conversion import ConversionWriter
+from enceladus.codegen.exchange_helpers import ExchangeHelpers
 from enceladus.codegen.expressions import Expressions
 from enceladus.codegen.group import GroupWriter
+from enceladus.codegen.histogram import HistogramWriter
 from enceladus.codegen.mathlib import Expression, Precedence
 from enceladus.codegen.memory_helpers import MemoryHelpers
 from enceladus.codegen.names import Names
 from enceladus.codegen.reduction import ReductionWriter
 from enceladus.codegen.scan import ScanWriter
+from enceladus.codegen.sorting import SortWriter
 from enceladus.codegen.threadgroup_memory import Region, ThreadgroupMemory
 from enceladus.codegen.tiles import RegisterTiles
 from enceladus.codegen.writer import Writer
@@ -76,6 +79,7 @@ class BodyWriter:
         self.slots: dict[int, str] = {}
         self.memory = MemoryHelpers()
         self.atomics = AtomicHelpers()
+        self.exchanges = ExchangeHelpers()
         self.updates = updates or {}  #: how arrays are updated atomically
         self._own_slots = 0
         self._thread = ""
@@ -267,6 +271,10 @@ class BodyWriter:
                     self.pick(op)
                 case exchange.Scan():
                     ScanWriter(self, op).write()
+                case exchange.Sort():
+                    SortWriter(self, op).write()
+                case exchange.Histogram():
+                    HistogramWriter(self, op).write()
                 case ops.For():
                     self.loop(op)
                 case ops.If():

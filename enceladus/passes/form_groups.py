@@ -43,7 +43,7 @@ from enceladus.passes.store_order import StoreOrder
 from enceladus.passes.updates import ATOMICS, WRITES, Atomic
 
 _ACCESS = (ops.ArrayLoad, ops.ArrayStore)
-_SPLITS = (ops.Barrier, exchange.Reduce, exchange.Scan)
+_SPLITS = (ops.Barrier, exchange.Reduce, exchange.Scan, exchange.Sort, exchange.Histogram)
 _REMAPS = (exchange.Reshape, exchange.Transpose, exchange.Join, exchange.Pick)
 _WRAPPERS = (ops.ExpandDims, ops.Broadcast, ops.Hint)
 
@@ -129,6 +129,13 @@ class _Former:
                 self.pick_scalar(op)
             case exchange.Scan():
                 self.scan(op)
+            case exchange.Sort():
+                self.join((op.value, op.results[0]))
+                self.kept.add(op.results[0])
+            case exchange.Histogram():
+                if op.mask is not None:
+                    self.join((op.value, op.mask))
+                self.kept.add(op.results[0])
             case exchange.ArrayAtomic() | exchange.ArrayAtomicCas():
                 self.used_update(op)
                 return
@@ -573,7 +580,9 @@ def _guard(group: TileGroup) -> None:
 
 
 class _Uses:
-    """Tiles used later: ``exact`` ones as operands of control flow, ``tiles`` by operations of groups."""
+    """Tiles used later: ``exact`` ones as operands of control flow, sorts and histograms, ``tiles`` by
+    operations of groups.
+    """
 
     __slots__ = ("exact", "tiles")
 
@@ -584,6 +593,8 @@ class _Uses:
 
 def _reads_registers(op: Op) -> bool:
     """Whether ``op`` stands between groups and takes register tiles as they are."""
+    if isinstance(op, exchange.Sort | exchange.Histogram):
+        return True
     return isinstance(op, exchange.Pick) and op.results[0].type.is_scalar
 
 

@@ -133,7 +133,8 @@ class _Splitter:
             return not is_cheap(op.value)
         if isinstance(op, exchange.Pick) and op.results[0].type.is_scalar:
             return True
-        return bool(op.blocks) or isinstance(op, ops.Barrier | exchange.Gather) or op.terminator
+        large = isinstance(op, exchange.Sort | exchange.Histogram | exchange.Gather)  # not worth having twice
+        return bool(op.blocks) or isinstance(op, ops.Barrier) or large or op.terminator
 
     def stretch(self, stretch: list[Op], used: set[Value]) -> list[Op]:
         """``stretch`` unchanged, or its scalar part followed by the two versions."""
