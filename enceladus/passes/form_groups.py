@@ -133,8 +133,12 @@ class _Former:
                 self.join((op.value, op.results[0]))
                 self.kept.add(op.results[0])
             case exchange.Histogram():
-                if op.mask is not None:
-                    self.join((op.value, op.mask))
+                if op.mask is not None and not self.classes.unite(op.value, op.mask):
+                    raise CompilationError(
+                        "the tile and the mask of tl.histogram are dealt to the threads in two ways",
+                        "leave out the mask and count -1 instead: `tl.histogram(tl.where(mask, x, -1), ...)`",
+                        op.loc,
+                    )
                 self.kept.add(op.results[0])
             case exchange.ArrayAtomic() | exchange.ArrayAtomicCas():
                 self.used_update(op)
