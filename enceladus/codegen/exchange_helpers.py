@@ -10,7 +10,7 @@ from enceladus.ir.types import DType, bfloat16, float16, float32, int16, int32
 #: float type → (integer type of its keys, bits of infinity)
 _KEYS = {float32: (int32, 0x7F800000), float16: (int16, 0x7C00), bfloat16: (int16, 0x7F80)}
 
-# A float's bits already order as its magnitude does; those of negative ones have to turn round.
+# The bits of a float order as its magnitude does; those of negative floats have to turn round.
 _SORT_KEY = """\
 // Integers in the order of floats, NaN last: comparing them needs no care for NaN or tiny numbers.
 inline {key} sort_key({name} x) {{
