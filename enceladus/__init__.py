@@ -30,6 +30,7 @@ from enceladus.mlx_bridge.fresh import (
 )
 from enceladus.mlx_bridge.gradients import no_gradients
 from enceladus.mlx_bridge.jit import JITFunction, jit
+from enceladus.mlx_bridge.op import op
 from enceladus.mlx_bridge.sizes import cdiv, next_power_of_2
 
 __all__ = [
@@ -49,6 +50,7 @@ __all__ = [
     "no_gradients",
     "ones",
     "ones_like",
+    "op",
     "vmap",
     "zeros",
     "zeros_like",
@@ -56,9 +58,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """``enceladus.language``, imported when first used."""
+    """``enceladus.language`` and ``enceladus.ops``, imported when first used."""
     if name == "language":
         import enceladus.language
 
         return enceladus.language
+    if name == "ops":
+        import enceladus.ops
+
+        return enceladus.ops
     raise AttributeError(f"module 'enceladus' has no attribute {name!r}")

@@ -1,5 +1,7 @@
 """GELU with the error function, as one kernel with a helper function.
 
+The kernels are in ``enceladus/ops/kernels/gelu.py``; here they are checked against MLX:
+
     python examples/gelu.py
 """
 
@@ -7,38 +9,21 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-import enceladus
-import enceladus.language as tl
+from enceladus.ops.kernels.gelu import (
+    fused_gelu,
+    gelu,
+    gelu_kernel,
+    wide_gelu_kernel,
+)
 from enceladus.testing import assert_close
 
-
-@enceladus.jit
-def gelu(x):
-    return 0.5 * x * (1.0 + tl.erf(x * 0.7071067811865476))
-
-
-@enceladus.jit
-def gelu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offs < n
-    x = tl.load(x_ptr + offs, mask=mask)
-    tl.store(out_ptr + offs, gelu(x), mask=mask)
-
-
-@enceladus.jit
-def wide_gelu_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    """The same, computed in float32 and rounded once: for 16-bit floats."""
-    offs = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = offs < n
-    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
-    tl.store(out_ptr + offs, gelu(x), mask=mask)
-
-
-def fused_gelu(x: mx.array, *, block: int = 1024, num_warps: int = 4) -> mx.array:
-    """GELU of a floating-point array of any shape; lazy, like any MLX operation."""
-    kernel = gelu_kernel if x.dtype == mx.float32 else wide_gelu_kernel
-    grid = (enceladus.cdiv(x.size, block),)
-    return kernel[grid](x, enceladus.empty_like(x), x.size, BLOCK=block, num_warps=num_warps)
+__all__ = [
+    "fused_gelu",
+    "gelu",
+    "gelu_kernel",
+    "mlx_gelu",
+    "wide_gelu_kernel",
+]
 
 
 def mlx_gelu(x: mx.array) -> mx.array:

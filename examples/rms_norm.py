@@ -1,199 +1,38 @@
 """Root-mean-square normalization of every row, and its gradient.
 
+The kernels are in ``enceladus/ops/kernels/rms_norm.py``; here they are checked against MLX.
+
 Run it with ``python examples/rms_norm.py``.
 """
 
 from __future__ import annotations
 
-import functools
-
 import mlx.core as mx
-from reductions import column_sum
-from rows import ROW_PROGRAMS, choose_tile, count_rows
 
-import enceladus
-import enceladus.language as tl
+from enceladus.ops import rms_norm
+from enceladus.ops.kernels.rms_norm import (
+    load_gradient,
+    long_input_gradient_kernel,
+    long_rms_norm_kernel,
+    long_weight_gradient_kernel,
+    rms_norm_backward,
+    rms_norm_backward_kernel,
+    rms_norm_forward,
+    rms_norm_kernel,
+)
 from enceladus.testing import assert_close
 
-
-@enceladus.jit
-def rms_norm_kernel(x_ptr, weight_ptr, out_ptr, rstd_ptr, n_cols, eps, BLOCK: tl.constexpr):
-    """One row a program, held in registers: one read and one write of each element."""
-    row = tl.program_id(0)
-    cols = tl.arange(0, BLOCK)
-    offs = row * n_cols + cols
-    mask = cols < n_cols
-    x = tl.load(x_ptr + offs, mask=mask).to(tl.float32)
-    rstd = tl.rsqrt(tl.sum(x * x, axis=0) / n_cols + eps)
-    weight = tl.load(weight_ptr + cols, mask=mask).to(tl.float32)
-    tl.store(out_ptr + offs, x * rstd * weight, mask=mask)
-    tl.store(rstd_ptr + row, rstd)
-
-
-@enceladus.jit
-def long_rms_norm_kernel(x_ptr, weight_ptr, out_ptr, rstd_ptr, n_cols, eps, BLOCK: tl.constexpr):
-    """One row a program, of any length: two reads and one write of each element, one reduction."""
-    row = tl.program_id(0)
-    cols = tl.arange(0, BLOCK)
-    squares = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, n_cols, BLOCK):
-        mask = start + cols < n_cols
-        x = tl.load(x_ptr + row * n_cols + start + cols, mask=mask).to(tl.float32)
-        squares += x * x
-    rstd = tl.rsqrt(tl.sum(squares, axis=0) / n_cols + eps)
-    for start in range(0, n_cols, BLOCK):
-        col = start + cols
-        mask = col < n_cols
-        x = tl.load(x_ptr + row * n_cols + col, mask=mask).to(tl.float32)
-        weight = tl.load(weight_ptr + col, mask=mask).to(tl.float32)
-        tl.store(out_ptr + row * n_cols + col, x * rstd * weight, mask=mask)
-    tl.store(rstd_ptr + row, rstd)
-
-
-@enceladus.jit
-def load_gradient(dy_ptr, x_ptr, weight_ptr, rstd, offs, cols, mask):
-    """(the normalized ``x``, the gradient that reaches it)."""
-    dy = tl.load(dy_ptr + offs, mask=mask).to(tl.float32)
-    x_hat = tl.load(x_ptr + offs, mask=mask).to(tl.float32) * rstd
-    return x_hat, dy * tl.load(weight_ptr + cols, mask=mask).to(tl.float32)
-
-
-@enceladus.jit(do_not_specialize=["n_rows"])
-def rms_norm_backward_kernel(
-    dy_ptr, x_ptr, weight_ptr, rstd_ptr, dx_ptr, dw_ptr, n_rows, n_cols, BLOCK: tl.constexpr
-):
-    """A share of the rows: their ``dx``, and a row of ``dw`` with the sums over them.
-
-    Each element of ``dy`` and ``x`` is read once. The weight stays in registers through the loop.
-    """
-    share = tl.program_id(0)
-    cols = tl.arange(0, BLOCK)
-    mask = cols < n_cols
-    weight = tl.load(weight_ptr + cols, mask=mask).to(tl.float32)
-    dw = tl.zeros((BLOCK,), tl.float32)
-    for row in range(share, n_rows, tl.num_programs(0)):
-        offs = row * n_cols + cols
-        rstd = tl.load(rstd_ptr + row)
-        dy = tl.load(dy_ptr + offs, mask=mask).to(tl.float32)
-        x_hat = tl.load(x_ptr + offs, mask=mask).to(tl.float32) * rstd
-        product = dy * x_hat
-        along_x = tl.sum(product * weight, axis=0) / n_cols
-        tl.store(dx_ptr + offs, (dy * weight - x_hat * along_x) * rstd, mask=mask)
-        dw += product
-    tl.store(dw_ptr + share * n_cols + cols, dw, mask=mask)
-
-
-@enceladus.jit
-def long_input_gradient_kernel(dy_ptr, x_ptr, weight_ptr, rstd_ptr, dx_ptr, n_cols, BLOCK: tl.constexpr):
-    """``dx`` of one row a program, of any length: two reads of ``dy`` and ``x``, one reduction."""
-    row = tl.program_id(0)
-    cols = tl.arange(0, BLOCK)
-    rstd = tl.load(rstd_ptr + row)
-    sums = tl.zeros((BLOCK,), tl.float32)
-    for start in range(0, n_cols, BLOCK):
-        col = start + cols
-        x_hat, g = load_gradient(dy_ptr, x_ptr, weight_ptr, rstd, row * n_cols + col, col, col < n_cols)
-        sums += g * x_hat
-    along_x = tl.sum(sums, axis=0) / n_cols
-    for start in range(0, n_cols, BLOCK):
-        col = start + cols
-        offs = row * n_cols + col
-        x_hat, g = load_gradient(dy_ptr, x_ptr, weight_ptr, rstd, offs, col, col < n_cols)
-        tl.store(dx_ptr + offs, (g - x_hat * along_x) * rstd, mask=col < n_cols)
-
-
-@enceladus.jit(do_not_specialize=["n_rows"])
-def long_weight_gradient_kernel(dy_ptr, x_ptr, rstd_ptr, dw_ptr, n_rows, n_cols, BLOCK: tl.constexpr):
-    """A block of columns, and a share of the rows: a row of sums over them. No reduction within a program."""
-    share = tl.program_id(0)
-    cols = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    mask = cols < n_cols
-    dw = tl.zeros((BLOCK,), tl.float32)
-    for row in range(share, n_rows, tl.num_programs(0)):
-        dy = tl.load(dy_ptr + row * n_cols + cols, mask=mask).to(tl.float32)
-        x = tl.load(x_ptr + row * n_cols + cols, mask=mask).to(tl.float32)
-        dw += dy * x * tl.load(rstd_ptr + row)
-    tl.store(dw_ptr + share * n_cols + cols, dw, mask=mask)
-
-
-def rms_norm_forward(
-    x: mx.array,
-    weight: mx.array,
-    eps: float = 1e-5,
-    *,
-    block: int | None = None,
-    num_warps: int | None = None,
-) -> tuple[mx.array, mx.array]:
-    """(the normalized rows, the reciprocals of their root mean squares).
-
-    ``x``: (..., columns); ``weight``: (columns,). Computed in float32; the first result is rounded once to
-    the dtype of ``x``, the second is float32 of shape (...). Rows up to ``block`` elements (4096 by
-    default) are read once.
-    """
-    n_rows, n_cols = count_rows(x)
-    if weight.shape != (n_cols,):
-        raise ValueError(f"weight has shape {weight.shape}; x has {n_cols} columns")
-    block, num_warps = choose_tile(n_cols, block, num_warps)
-    kernel = rms_norm_kernel if n_cols <= block else long_rms_norm_kernel
-    y, rstd = enceladus.empty_like(x), enceladus.empty(x.shape[:-1], mx.float32)
-    return kernel[(n_rows,)](x, weight, y, rstd, n_cols, float(eps), BLOCK=block, num_warps=num_warps)
-
-
-def rms_norm_backward(
-    dy: mx.array,
-    x: mx.array,
-    weight: mx.array,
-    rstd: mx.array,
-    *,
-    block: int | None = None,
-    num_warps: int | None = None,
-) -> tuple[mx.array, mx.array]:
-    """The gradients of ``x`` and ``weight``, in their dtypes. ``rstd`` is what ``rms_norm_forward`` returned.
-
-    The sums over rows are made in float32: by at most 256 programs, then by ``column_sum`` over theirs.
-    """
-    n_rows, n_cols = count_rows(x)
-    if dy.shape != x.shape:
-        raise ValueError(f"dy has shape {dy.shape}; x has shape {x.shape}")
-    block, num_warps = choose_tile(n_cols, block, num_warps, carries_tiles=True)
-    shares = max(1, min(n_rows, ROW_PROGRAMS))
-    dx, dw = enceladus.empty_like(x), enceladus.empty((shares, n_cols), mx.float32)
-    if n_cols <= block:
-        dx, dw = rms_norm_backward_kernel[(shares,)](
-            dy, x, weight, rstd, dx, dw, n_rows, n_cols, BLOCK=block, num_warps=num_warps
-        )
-    else:
-        dx = long_input_gradient_kernel[(n_rows,)](
-            dy, x, weight, rstd, dx, n_cols, BLOCK=block, num_warps=num_warps
-        )
-        columns = min(block, 512)
-        dw = long_weight_gradient_kernel[(shares, enceladus.cdiv(n_cols, columns))](
-            dy, x, rstd, dw, n_rows, n_cols, BLOCK=columns
-        )
-    return dx, column_sum(dw, weight.dtype)
-
-
-@functools.cache
-def _differentiable(eps: float):
-    """``rms_norm_forward`` for ``mx.grad``."""
-
-    @mx.custom_function
-    def forward(x, weight):
-        return rms_norm_forward(x, weight, eps)
-
-    @forward.vjp
-    def backward(primals, cotangents, outputs):
-        return rms_norm_backward(cotangents[0], *primals, outputs[1])
-
-    return forward
-
-
-def rms_norm(x: mx.array, weight: mx.array, eps: float = 1e-5) -> mx.array:
-    """``x / sqrt(mean(x * x) + eps) * weight`` over the last axis, as ``mx.fast.rms_norm``.
-
-    ``x``: (..., columns); ``weight``: (columns,). Differentiable in every engine.
-    """
-    return _differentiable(eps)(x, weight)[0]
+__all__ = [
+    "load_gradient",
+    "long_input_gradient_kernel",
+    "long_rms_norm_kernel",
+    "long_weight_gradient_kernel",
+    "rms_norm",
+    "rms_norm_backward",
+    "rms_norm_backward_kernel",
+    "rms_norm_forward",
+    "rms_norm_kernel",
+]
 
 
 def main() -> None:

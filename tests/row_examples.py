@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -12,6 +14,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+import enceladus
 from tests.host_executor import to_mlx, to_numpy
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -29,7 +32,7 @@ def example(name: str) -> ModuleType:
     Its kernels thus know no other engine, and are not compiled so often that they warn.
     """
     stems = {path.stem for path in EXAMPLES.glob("*.py")}
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, fresh_kernels():
         patch.syspath_prepend(str(EXAMPLES))
         for stem in stems & sys.modules.keys():
             patch.delitem(sys.modules, stem)
@@ -37,6 +40,27 @@ def example(name: str) -> ModuleType:
         for stem in stems & sys.modules.keys():
             del sys.modules[stem]
     return module
+
+
+@contextlib.contextmanager
+def fresh_kernels() -> Iterator[None]:
+    """What is imported inside gets ``enceladus.ops`` and its kernels anew, for itself alone."""
+
+    def loaded() -> set[str]:
+        return {name for name in sys.modules if f"{name}.".startswith("enceladus.ops.")}
+
+    kept = {name: sys.modules.pop(name) for name in loaded()}
+    package = vars(enceladus).get("ops")
+    try:
+        yield
+    finally:
+        for name in loaded():
+            del sys.modules[name]
+        sys.modules.update(kept)
+        if package is not None:
+            enceladus.ops = package
+        else:
+            vars(enceladus).pop("ops", None)
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:

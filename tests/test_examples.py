@@ -13,6 +13,7 @@ import mlx.core as mx
 import pytest
 
 from enceladus.testing import assert_close
+from tests.row_examples import fresh_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -24,7 +25,8 @@ def load(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    with fresh_kernels():
+        spec.loader.exec_module(module)
     return module
 
 
