@@ -17,6 +17,8 @@ from tests.row_examples import fresh_kernels
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
+#: Shorter runs than by default.
+ARGUMENTS = {"transformer": ["--steps", "2"]}
 NAMES = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 TOLERANCES = {mx.float32: 1e-6, mx.float16: 1e-3, mx.bfloat16: 8e-3}
 
@@ -33,7 +35,7 @@ def load(name: str) -> ModuleType:
 @pytest.mark.parametrize("name", NAMES)
 def test_script_runs(name: str) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    command = [sys.executable, str(EXAMPLES / f"{name}.py"), *ARGUMENTS.get(name, [])]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout

@@ -17,6 +17,7 @@ PAGES = (
     "docs/launching.md",
     "docs/gradients.md",
     "docs/debugging.md",
+    "docs/ops.md",
     "benchmarks/README.md",
 )
 
