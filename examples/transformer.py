@@ -26,7 +26,7 @@ from enceladus import ops
 TEXT = Path(__file__).resolve().parent / "data" / "garden.txt"
 WIDTH, HEADS, LAYERS, LENGTH, BATCH = 64, 4, 2, 64, 8
 #: How far apart the curves may be, relative to the loss: rounding, amplified by the steps.
-TOLERANCE = 1e-3
+TOLERANCE = 1e-4
 
 
 class MLXFunctions:
@@ -107,7 +107,8 @@ def train(functions: Any, steps: int, seed: int = 0) -> list[float]:
     """The losses of ``steps`` steps of AdamW."""
     text, characters = read()
     mx.random.seed(seed)
-    model, optimizer = Model(characters, functions), optim.AdamW(learning_rate=3e-3)
+    # A large eps, for else Adam makes full steps out of gradients that are nothing but rounding.
+    model, optimizer = Model(characters, functions), optim.AdamW(learning_rate=2e-3, eps=1e-5)
     mx.eval(model.parameters())
     cross_entropy: Callable[..., mx.array] = functions.cross_entropy
 

@@ -50,7 +50,7 @@ def fresh_kernels() -> Iterator[None]:
         return {name for name in sys.modules if f"{name}.".startswith("enceladus.ops.")}
 
     kept = {name: sys.modules.pop(name) for name in loaded()}
-    package = vars(enceladus).get("ops")
+    package = vars(enceladus).pop("ops", None)
     try:
         yield
     finally:
