@@ -10,8 +10,10 @@ compares. MLX's collectives and the kernels are nodes of one graph.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -73,6 +75,19 @@ def train(group: mx.distributed.Group | None) -> tuple[list[float], list[float]]
     return losses, [array.square().sum().item() for _, array in tree_flatten(model.parameters())]
 
 
+def free_ports(count: int) -> int:
+    """The first of ``count`` ports in a row that nobody listens on now."""
+    for _ in range(100):
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError, OverflowError):
+            first = 0
+            for i in range(count):
+                listener = stack.enter_context(socket.socket())
+                listener.bind(("127.0.0.1", first + i if first else 0))
+                first = first or listener.getsockname()[1]
+            return first
+    raise SystemExit("found no free ports")
+
+
 def in_processes(count: int) -> dict[str, list[float]]:
     """What the first of ``count`` processes found, launched by MLX on this machine."""
     with tempfile.TemporaryDirectory() as folder:
@@ -83,6 +98,8 @@ def in_processes(count: int) -> dict[str, list[float]]:
             sys.executable,
             "-c",
             code,
+            "--starting-port",
+            str(free_ports(count)),
             "-n",
             str(count),
             "--backend",
