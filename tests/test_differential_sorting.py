@@ -175,6 +175,29 @@ def test_sorts_of_one_size_share_threadgroup_memory():
     assert compiled.body.count("threadgroup_barrier(") == 3  # one in each network, inside its loops
 
 
+@enceladus.jit
+def sorts_around_a_loop(x_ptr, out_ptr, n, BLOCK: tl.constexpr, N: tl.constexpr):
+    """What the sort in the loop used serves others behind it, so the last sort needs memory of its own."""
+    offs = tl.arange(0, BLOCK)
+    best = tl.load(x_ptr + offs)
+    for start in range(BLOCK, n, BLOCK):
+        best = tl.sort(tl.maximum(best, tl.load(x_ptr + start + offs)))
+    rows = tl.reshape(best, (BLOCK // N, N))
+    turned = tl.reshape(tl.trans(rows), (BLOCK,))
+    tl.store(out_ptr + offs, tl.sort(turned - offs) + turned)
+
+
+@pytest.mark.parametrize("num_warps", [4, 32])
+def test_sorts_around_a_loop(num_warps):
+    x = np.random.default_rng(8).integers(-9999, 9999, 3072).astype(np.int32)
+    parts = x.reshape(3, 1024)
+    best = np.sort(np.maximum(np.sort(np.maximum(parts[0], parts[1])), parts[2]))
+    turned = best.reshape(32, 32).T.reshape(-1)
+    expected = np.sort(turned - np.arange(1024, dtype="i")) + turned
+    arguments = {"x_ptr": x, "out_ptr": np.zeros(1024, "i"), "n": 3072, "BLOCK": 1024, "N": 32}
+    assert_everywhere(sorts_around_a_loop, (1,), arguments, expected, num_warps=num_warps)
+
+
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_any_numbers(data):

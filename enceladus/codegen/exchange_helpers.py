@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from enceladus.codegen.mathlib import type_name
+from enceladus.codegen.threadgroup_memory import Region
 from enceladus.ir.types import DType, bfloat16, float16, float32, int16, int32
 
 #: float type → (integer type of its keys, bits of infinity)
@@ -44,7 +45,7 @@ class ExchangeHelpers:
     sorted: set[DType] = field(default_factory=set)
     counts: bool = False
     #: (type, keys) → threadgroup array that sorts use, and the name of the offset to add to its indices
-    places: dict[tuple[DType, int], tuple[str, str]] = field(default_factory=dict)
+    places: dict[tuple[DType, int], tuple[Region, str]] = field(default_factory=dict)
 
     def header(self) -> str:
         """The functions' text in namespace ``enceladus``; ``""`` if none is needed."""

@@ -19,7 +19,6 @@ from enceladus.codegen.exchange_helpers import key_type
 from enceladus.codegen.mathlib import type_name
 from enceladus.errors import InternalError
 from enceladus.ir import exchange
-from enceladus.ir.types import tile_type
 
 if TYPE_CHECKING:
     from enceladus.codegen.body import BodyWriter
@@ -121,21 +120,23 @@ class SortWriter:
         """A threadgroup array for all keys, and the name of the offset of the place whose turn it is.
 
         Without a second place the offset is ``""``, and a stage begins with another barrier. Sorts of as many
-        keys of one type share the array: the places take turns from one sort to the next, too.
+        keys of one type share the array while it is theirs (one that a finished loop or branch took is not):
+        the places take turns from one sort to the next, too.
         """
         count = self.registers * self.threads
         body = self.body
         known = body.exchanges.places.get((self.key_dtype, count))
-        if known is not None:
-            return known
+        if known is not None and known[0].barriers_left is None:
+            return known[0].name, known[1]
         two = count * self.key_dtype.itemsize <= _TWO_PLACES
-        slot = body.shared_slot(body.new_slot(), tile_type(self.key_dtype, (2 * count if two else count,)))
+        name = body.names.unique("shared", outermost=True)
+        region = body.shared.take(name, self.key_dtype, 2 * count if two else count, self.op.loc)
         turn = ""
         if two:
             turn = body.names.unique("turn", outermost=True)
             body.preamble.append(f"int {turn} = 0;")
-        body.exchanges.places[self.key_dtype, count] = slot, turn
-        return slot, turn
+        body.exchanges.places[self.key_dtype, count] = region, turn
+        return name, turn
 
     # -------------------------------------------------------------------------------- stages
 
