@@ -9,6 +9,7 @@ import pytest
 
 import enceladus
 import enceladus.language as tl
+from tests.engines import engine, needs_host
 from tests.gradient_helpers import (
     RNG,
     ArrayFunction,
@@ -438,3 +439,22 @@ def test_tuples_of_arrays(any_engine: str) -> None:
         return kernel[(1,)]((x, y), enceladus.empty_like(x), BLOCK=16)
 
     assert_same_gradients(function, lambda x, y: x * y, (normal(16), normal(16)))
+
+
+@enceladus.jit
+def added_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out_ptr + i, tl.load(out_ptr + i) + tl.load(x_ptr + i))
+
+
+@needs_host
+@pytest.mark.parametrize("of_numpy", [False, True])
+@pytest.mark.parametrize(
+    "make", [lambda: enceladus.full(4, 2.0), lambda: mx.full((4,), 2.0), lambda: np.full(4, 2.0, np.float32)]
+)
+def test_mlx_is_asked_only_about_its_own_arrays(make, of_numpy):
+    """The second launch of a kind asks MLX whether its inputs are traced; not all are MLX arrays."""
+    x = np.ones(4, np.float32) if of_numpy else mx.ones(4)
+    with engine("host"):
+        for _ in range(3):
+            assert np.array(added_kernel[(1,)](x, make(), BLOCK=4)).tolist() == [3.0] * 4

@@ -173,7 +173,8 @@ def test_an_exported_function_needs_no_python(tmp_path):
 
     x, y = mx.arange(40).astype(mx.float32), mx.ones(40)
     path = str(tmp_path / "fn.mlxfn")
-    mx.export_function(path, fn, x, y)
+    with enceladus.no_gradients():  # MLX cannot write the gradient that a launch has on a GPU
+        mx.export_function(path, fn, x, y)
     for got, want in zip(mx.import_function(path)(x, y), fn(x, y), strict=True):
         assert mx.array_equal(got, want)
 

@@ -138,7 +138,8 @@ def one_by_one(fn, *batches: mx.array) -> list[np.ndarray]:
 def test_several_launches_and_operations(anywhere):
     x, y = array(4, 21), array(4, 21, seed=1)
     for got, want in zip(enceladus.vmap(several)(x, y), one_by_one(several, x, y), strict=True):
-        np.testing.assert_allclose(np.array(got), want, rtol=1e-6)
+        # On a GPU MLX's own functions round differently for a batch and for one row: 1.9e-6 was seen.
+        np.testing.assert_allclose(np.array(got), want, rtol=4e-6)
 
 
 def test_nested(anywhere):

@@ -389,7 +389,7 @@ def inputs_of(launch: Launch) -> list[int]:
     read = {leaf for leaf, _ in launch.inputs}
     updated = {array.name for array in launch.compiled.arrays if array.role is Role.ATOMIC}
     kept = {o.leaf for o in launch.outputs if (o.mark >= 0 or o.name in updated) and not o.fresh}
-    return sorted(read | kept)
+    return sorted((read | kept) - launch.foreign)
 
 
 def run_traced(

@@ -88,6 +88,7 @@ class Launch:
     init_value: int | float | None = None
     packer: Packer | None = None  #: makes ``scalars`` from other numbers
     distinct: list[tuple[int, int, str]] = field(default_factory=list)
+    foreign: frozenset[int] = frozenset()  #: places of leaves that are no MLX arrays
     runs: bool = True  #: ``False``: nothing to do on the GPU (an empty grid, or only empty outputs)
     programs: Grid = (0, 0, 0)  #: the grid in programs
     derivative: Derivative | None = None
@@ -268,6 +269,7 @@ def prepare(request: Request) -> Launch:
         outputs=outputs,
         output_shapes=[],
         output_dtypes=[],
+        foreign=frozenset(k for k, leaf in enumerate(leaves) if leaf.is_numpy or leaf.is_fresh),
         grid=(0, 0, 0),
         threadgroup=(32 * request.num_warps, 1, 1),
         distinct=distinct_pairs(request.kernel_name, roles, compiled.hazards, leaves),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,9 @@ from .translate import translate
 
 Schedule = str | int
 Input = np.ndarray | HostArray
+
+#: The runtime holds the state of one execution; threads that launch kernels take turns.
+_ONE_AT_A_TIME = threading.Lock()
 
 # The two executions of a run differ in everything that a correct kernel cannot see.
 FIRST = Variant(poison=0xFF, at_end=True)
@@ -182,11 +186,12 @@ class HostKernel:
     def _execute(
         self, checked: _Checked, init_value: float | None, schedule: Schedule, variant: Variant
     ) -> list[np.ndarray]:
-        execution = Execution(self, self._functions, checked.inputs, checked.outputs, variant)
-        try:
-            results, self.last_run = execution.run(self._entry, checked.launch, init_value, schedule)
-        finally:
-            execution.free()
+        with _ONE_AT_A_TIME:
+            execution = Execution(self, self._functions, checked.inputs, checked.outputs, variant)
+            try:
+                results, self.last_run = execution.run(self._entry, checked.launch, init_value, schedule)
+            finally:
+                execution.free()
         return results
 
     def _reconcile(
